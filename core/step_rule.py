@@ -1,0 +1,78 @@
+"""When the verifier steps: now with what is in hand, or a little later with proposals that are about to arrive.
+
+Enters: what each session brings now and would bring later, measured step costs and reply times. Leaves: a moment.
+The rule takes the larger rate of committed tokens over time (design 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_MISSES = 2  # a draft that let this many deadlines pass is not waited for until it is heard again
+
+
+class Smoothed:
+    """Running mean and mean deviation of a duration in seconds, as TCP estimates a round trip (RFC 6298)."""
+
+    def __init__(self, initial: float) -> None:
+        self.mean = initial
+        self.deviation = initial / 2
+
+    def observe(self, seconds: float) -> None:
+        self.deviation += (abs(seconds - self.mean) - self.deviation) / 4
+        self.mean += (seconds - self.mean) / 8
+
+    @property
+    def latest(self) -> float:
+        """When even a slow reply should be there."""
+        return self.mean + 4 * self.deviation
+
+
+class StepCosts:
+    """V(rows): seconds of a target pass by its number of rows, in buckets of powers of two."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, Smoothed] = {}
+
+    def observe(self, rows: int, seconds: float) -> None:
+        self._buckets.setdefault(rows.bit_length(), Smoothed(seconds)).observe(seconds)
+
+    def seconds(self, rows: int) -> float:
+        """The bucket's mean, or that of the nearest bucket measured; 0 before any measurement."""
+        if not self._buckets:
+            return 0.0
+        nearest = min(self._buckets, key=lambda bucket: abs(bucket - rows.bit_length()))
+        return self._buckets[nearest].mean
+
+
+class Standing(NamedTuple):
+    """What one session brings to a pass.
+
+    `arrival` is the seconds until its next proposal is expected, 0 where nothing is waited for; `expected_*` are the
+    tokens the pass is expected to commit for it (E), now and once the proposal is there; `rows_*` the rows it feeds.
+    """
+
+    arrival: float
+    expected_now: float
+    expected_then: float
+    rows_now: int
+    rows_then: int
+
+
+def seconds_to_wait(standings: Sequence[Standing], costs: StepCosts) -> float:
+    """How long to wait for further proposals before stepping; 0 means step now."""
+    best_wait, best_rate = 0.0, _rate(standings, 0.0, costs)
+    for arrival in sorted({standing.arrival for standing in standings if standing.arrival > 0.0}):
+        rate = _rate(standings, arrival, costs)
+        if rate > best_rate:
+            best_wait, best_rate = arrival, rate
+    return best_wait
+
+
+def _rate(standings: Sequence[Standing], wait: float, costs: StepCosts) -> float:
+    tokens = sum(s.expected_then if 0.0 < s.arrival <= wait else s.expected_now for s in standings)
+    rows = sum(s.rows_then if 0.0 < s.arrival <= wait else s.rows_now for s in standings)
+    seconds = wait + costs.seconds(rows)
+    return tokens / seconds if seconds > 0.0 else math.inf
