@@ -1,0 +1,142 @@
+"""Drafting for many sessions at once; pure: no thread, socket or clock of its own.
+
+Enters: sessions opened by the ingress, commits from verifiers. Leaves: proposals, drawn with the target's own dice so
+that a draft which agrees with the target guesses it at any temperature (design 5).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from core.draft_session import DraftSession
+from core.messages import Close, Commit, OpenSession, Propose
+from core.model.base import Model, Rows
+from core.step_rule import Smoothed
+from core.warps import GeneratedCounts, sample
+
+
+class DraftConfig(NamedTuple):
+    """Limits of the draft engine; lengths in tokens, times in seconds."""
+
+    max_sessions: int = 32
+    prefill_chunk: int = 256
+    session_lease: float = 10.0
+    first_repeat: float = 0.05  # before a round has been measured
+
+
+class DraftEngine:
+    """A draft model and the sessions it accelerates."""
+
+    def __init__(self, model: Model, num_valid: int, config: DraftConfig, clock: Callable[[], float]) -> None:
+        self.config = config
+        self.counts: Counter[str] = Counter()
+        self._model = model
+        self._num_valid = num_valid
+        self._clock = clock
+        self._round = Smoothed(config.first_repeat / 3)
+        self._sessions: dict[int, DraftSession] = {}
+
+    @property
+    def num_sessions(self) -> int:
+        return len(self._sessions)
+
+    def open(self, opened: OpenSession, peer: bytes) -> None:
+        """Join a generation; a session opened twice starts afresh."""
+        self.close(opened.session)
+        self._sessions[opened.session] = DraftSession(opened, peer, self._clock())
+        self._model.open(opened.session)
+
+    def close(self, number: int) -> None:
+        """Leave a generation; unknown ones are ignored."""
+        if self._sessions.pop(number, None) is not None:
+            self._model.close(number)
+
+    def receive(self, peer: bytes, message: Commit | Close) -> int | None:
+        """A message from a verifier; returns the session's number if it ended it."""
+        session = self._sessions.get(message.session)
+        if session is None or session.peer != peer:
+            self.counts["dropped_unknown_session"] += 1
+            return None
+        if isinstance(message, Close):
+            self.close(message.session)
+            return message.session
+        now = self._clock()
+        if message.tokens:
+            self._round.observe(now - session.told_at)
+        session.heard_at, session.due = now, True
+        cut = session.take(message)
+        if cut is not None:
+            self._forget(session, cut)
+        return None
+
+    def outgoing(self) -> list[tuple[bytes, Propose]]:
+        """Proposals to send: of sessions whose answer is due and complete, or that have met too long a silence."""
+        now = self._clock()
+        messages: list[tuple[bytes, Propose]] = []
+        for session in self._sessions.values():
+            if (session.due and session.complete) or now - session.told_at >= self._repeat_after():
+                session.due, session.told_at = False, now
+                messages.append((session.peer, session.proposal()))
+        return messages
+
+    def expired(self) -> list[int]:
+        """Close the sessions whose verifier has not been heard for the lease; returns their numbers."""
+        before = self._clock() - self.config.session_lease
+        numbers = [number for number, session in self._sessions.items() if session.heard_at < before]
+        for number in numbers:
+            self.close(number)
+        return numbers
+
+    def wait(self) -> float | None:
+        """Seconds until there is something to do, 0 for now, None with no session."""
+        if not self._sessions:
+            return None
+        if any(not session.complete for session in self._sessions.values()):
+            return 0.0
+        oldest = min(session.told_at for session in self._sessions.values())
+        return max(0.0, oldest + self._repeat_after() - self._clock())
+
+    def step(self) -> None:
+        """One draft pass: a token for every unfinished chain, or a chunk of its prompt."""
+        batch: list[tuple[DraftSession, Rows]] = []
+        for session in self._sessions.values():
+            if not session.complete:
+                batch.append((session, self._rows(session)))
+        if not batch:
+            return
+        logits = self._model.forward([rows for _, rows in batch])
+        drafting = [session for session, rows in batch if rows.num_logits]
+        for row, session in enumerate(drafting):
+            session.chain.append(self._draw(session, logits[row : row + 1]))
+        self.counts["steps"] += 1
+        self.counts["drafted"] += len(drafting)
+
+    def _rows(self, session: DraftSession) -> Rows:
+        """The next uncached tokens; logits are wanted once they reach the end of the chain."""
+        number = session.opened.session
+        if session.length - session.start > self._model.context:
+            session.start = session.length - self._model.context // 2
+            self._model.rollback(number, 0)
+        begin = session.start + self._model.num_cached(number)
+        end = min(session.length, begin + self.config.prefill_chunk)
+        return Rows(number, session.tokens(begin, end), int(end == session.length))
+
+    def _forget(self, session: DraftSession, position: int) -> None:
+        number = session.opened.session
+        kept = max(0, position - session.start)
+        if kept < self._model.num_cached(number):
+            self._model.rollback(number, kept)
+
+    def _repeat_after(self) -> float:
+        return 3 * self._round.mean
+
+    def _draw(self, session: DraftSession, logits: torch.Tensor) -> int:
+        opened = session.opened
+        history = None
+        if opened.params.penalised:
+            history = GeneratedCounts(session.tokens(opened.prompt_length, session.length))
+        return sample(logits, opened.params, opened.choice, session.length, history, (), self._num_valid)[0]

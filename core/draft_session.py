@@ -1,0 +1,61 @@
+"""One generation as a draft sees it: what it knows to be committed, and its own chain beyond."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from core.messages import Commit, OpenSession, Propose
+
+
+class DraftSession:
+    """Committed tokens and the uncommitted chain drafted on top of them.
+
+    `start` is the absolute position of the first token in the draft's own cache: its context may be shorter than the
+    target's, and then it keeps only the last part of the sequence.
+    """
+
+    def __init__(self, opened: OpenSession, peer: bytes, now: float) -> None:
+        self.opened = opened
+        self.peer = peer
+        self.committed = list(opened.tokens)
+        self.chain: list[int] = []
+        self.start = 0
+        self.heard_at = now
+        self.told_at = now
+        self.due = True  # a Propose is owed: every Commit is answered
+
+    @property
+    def length(self) -> int:
+        return len(self.committed) + len(self.chain)
+
+    @property
+    def wanted(self) -> int:
+        """How long the chain should be: no longer than the answer may still get."""
+        generated = len(self.committed) - self.opened.prompt_length
+        return max(0, min(self.opened.num_speculative_tokens, self.opened.params.max_tokens - generated - 1))
+
+    @property
+    def complete(self) -> bool:
+        return len(self.chain) >= self.wanted
+
+    def tokens(self, begin: int, end: int) -> list[int]:
+        """Tokens at absolute positions `begin` to `end`, chain included."""
+        split = len(self.committed)
+        return self.committed[begin:end] + self.chain[max(0, begin - split) : max(0, end - split)]
+
+    def take(self, commit: Commit) -> int | None:
+        """Append what is new in `commit`; returns the position where the chain was cut, None if it stands."""
+        known = len(self.committed)
+        if commit.base > known:
+            return None  # cannot be for what we said; the next one will be
+        new = commit.tokens[known - commit.base :]
+        agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(new, self.chain, strict=False)))
+        self.committed += new
+        if agreed < min(len(new), len(self.chain)):
+            self.chain.clear()
+            return known + agreed
+        del self.chain[:agreed]
+        return None
+
+    def proposal(self) -> Propose:
+        return Propose(self.opened.session, self.opened.seat, len(self.committed), tuple(self.chain))

@@ -1,0 +1,75 @@
+"""A draft with its engine, thread and wire: a plain object, in a Ray replica or in a process of its own.
+
+Enters: sessions opened from any thread, commits off the wire. Leaves: proposals; the caller of `open` learns when its
+session is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+import zmq
+
+from core.draft_engine import DraftConfig, DraftEngine
+from core.engine_thread import EngineThread
+from core.messages import OpenSession
+from core.model.base import Model
+from core.wire import DraftWire
+
+
+class Drafter(EngineThread):
+    """Runs the draft engine until stopped. `adapter` names what it serves, for the verifier's acceptance estimates."""
+
+    def __init__(self, model: Model, num_valid: int, config: DraftConfig, adapter: str) -> None:
+        super().__init__("drafter")
+        self._engine = DraftEngine(model, num_valid, config, time.monotonic)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._wire = DraftWire(self._context, adapter)
+        self._on_close: dict[int, Callable[[], None]] = {}
+
+    def open(self, opened: OpenSession, on_close: Callable[[], None]) -> Future[None]:
+        """Join a generation; `on_close` is called on the engine's thread when the verifier ends it or falls silent."""
+        return self.call(lambda: self._open(opened, on_close))
+
+    def close(self, number: int) -> Future[None]:
+        """Leave a generation."""
+        return self.call(lambda: self._close(number))
+
+    def counts(self) -> Future[Counter[str]]:
+        """What the engine and the wire have counted, with `sessions` open now."""
+        return self.call(lambda: self._engine.counts + self._wire.counts + Counter(sessions=self._engine.num_sessions))
+
+    def _open(self, opened: OpenSession, on_close: Callable[[], None]) -> None:
+        self._engine.open(opened, self._wire.connect(opened.verifier))
+        self._on_close[opened.session] = on_close
+
+    def _close(self, number: int) -> None:
+        self._engine.close(number)
+        self._on_close.pop(number, None)
+
+    def _sockets(self) -> Iterable[zmq.Socket[bytes]]:
+        return self._wire.sockets.values()
+
+    def _turn(self) -> float | None:
+        ended = [self._engine.receive(peer, message) for peer, message in self._wire.receive()]
+        for number in [number for number in ended if number is not None] + self._engine.expired():
+            self._over(number)
+        wait = self._engine.wait()
+        if wait == 0.0:
+            self._engine.step()
+        self._wire.send(self._engine.outgoing())
+        return wait
+
+    def _over(self, number: int) -> None:
+        on_close = self._on_close.pop(number, None)
+        if on_close is not None:
+            on_close()
+
+    def _ended(self) -> None:
+        self._wire.close()
+        self._context.term()
+        for number in list(self._on_close):
+            self._over(number)

@@ -1,0 +1,120 @@
+"""A thread that drives an engine: everything that touches the engine happens on it, one thing after another.
+
+Enters: work posted from other threads, frames off the sockets. An engine that raises stops the thread; `error` says
+why and every later call raises it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+import zmq
+
+from core.errors import TaskSpecError
+
+Answer = TypeVar("Answer")
+
+
+class EngineStopped(TaskSpecError):
+    """The engine's thread has ended; the cause is chained where it failed."""
+
+
+class EngineThread(ABC):
+    """Subclasses say what a turn is; callers `start`, `call` and `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self.error: BaseException | None = None
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after its current turn and wait for it."""
+        self._stopping.set()
+        self._ring()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def call(self, work: Callable[[], Answer]) -> Future[Answer]:
+        """Run `work` on the engine's thread; the future holds what it returns or raises."""
+        future: Future[Answer] = Future()
+        if self._stopping.is_set():
+            future.set_exception(EngineStopped("the engine has stopped"))
+            return future
+        self._inbox.put(lambda: _settle(future, work))
+        self._ring()
+        return future
+
+    @abstractmethod
+    def _sockets(self) -> Iterable[zmq.Socket[bytes]]:
+        """Sockets whose frames begin a turn."""
+
+    @abstractmethod
+    def _turn(self) -> float | None:
+        """Do what can be done now; seconds until there is more, 0 for at once, None until something arrives."""
+
+    @abstractmethod
+    def _ended(self) -> None:
+        """The thread is over: release sockets and tell whoever waits."""
+
+    def _ring(self) -> None:
+        os.eventfd_write(self._wake, 1)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._drain_inbox()
+                wait = self._turn()
+                if wait != 0.0:
+                    self._sleep(wait)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, callers must learn of it
+            self.error = error
+        finally:
+            self._stopping.set()
+            self._drain_inbox()
+            self._ended()
+
+    def _drain_inbox(self) -> None:
+        while True:
+            try:
+                self._inbox.get_nowait()()
+            except Empty:
+                return
+
+    def _sleep(self, seconds: float | None) -> None:
+        poller = zmq.Poller()
+        poller.register(self._wake, zmq.POLLIN)
+        for socket in self._sockets():
+            poller.register(socket, zmq.POLLIN)
+        if poller.poll(None if seconds is None else max(1, math.ceil(seconds * 1000))) and _readable(self._wake):
+            os.eventfd_read(self._wake)
+
+
+def _readable(wake: int) -> bool:
+    poller = zmq.Poller()
+    poller.register(wake, zmq.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _settle(future: Future[Answer], work: Callable[[], Answer]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work())
+    except Exception as error:  # noqa: BLE001 - it belongs to the caller, not to the engine
+        future.set_exception(error)

@@ -1,0 +1,88 @@
+"""The target with its engine, thread and wire: a plain object, in a Ray replica or in a process of its own.
+
+Enters: generation requests from any thread, proposals off the wire. Leaves: runs, handed to the caller's sink on the
+engine's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+
+import zmq
+
+from core.engine_thread import EngineStopped, EngineThread
+from core.generation import GenerationRequest, Run
+from core.messages import Address
+from core.model.base import Model
+from core.verify_engine import VerifyConfig, VerifyEngine, Vocabulary
+from core.wire import VerifierWire
+
+Sink = Callable[[int, Run | BaseException], None]  # (index of the choice, its run or why there will be none)
+
+
+class Verifier(EngineThread):
+    """Runs the verify engine until stopped."""
+
+    def __init__(self, model: Model, vocabulary: Vocabulary, config: VerifyConfig, host: str = "127.0.0.1") -> None:
+        super().__init__("verifier")
+        self._engine = VerifyEngine(model, vocabulary, config, time.monotonic)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._wire = VerifierWire(self._context, host)
+        self._sinks: dict[int, tuple[int, Sink]] = {}
+
+    @property
+    def address(self) -> Address:
+        return self._wire.address
+
+    def open(self, choices: Sequence[GenerationRequest], sink: Sink) -> Future[list[int]]:
+        """Start the choices of one prompt; the future holds their session numbers or the `InvalidRequest`."""
+        return self.call(lambda: self._open(choices, sink))
+
+    def close(self, numbers: Iterable[int]) -> Future[None]:
+        """End sessions early: no further run comes out of them."""
+        return self.call(lambda: self._close(numbers))
+
+    def counts(self) -> Future[Counter[str]]:
+        """What the engine and the wire have counted, with `sessions` open now."""
+        return self.call(lambda: self._engine.counts + self._wire.counts + Counter(sessions=self._engine.num_sessions))
+
+    def _open(self, choices: Sequence[GenerationRequest], sink: Sink) -> list[int]:
+        numbers = self._engine.open(choices)
+        self._sinks |= {number: (index, sink) for index, number in enumerate(numbers)}
+        return numbers
+
+    def _close(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._sinks.pop(number, None)
+            self._engine.close(number)
+
+    def _sockets(self) -> Iterable[zmq.Socket[bytes]]:
+        return (self._wire.socket,)
+
+    def _turn(self) -> float | None:
+        for peer, message in self._wire.receive():
+            self._engine.receive(peer, message)
+        wait = self._engine.wait()
+        runs = self._engine.step() if wait == 0.0 else []
+        self._wire.send(self._engine.outgoing())  # before the clients: a draft is idle until it hears
+        for number, run in runs:
+            self._deliver(number, run)
+        return wait
+
+    def _deliver(self, number: int, run: Run) -> None:
+        index, sink = self._sinks[number]
+        if run.finish_reason is not None:
+            del self._sinks[number]
+        sink(index, run)
+
+    def _ended(self) -> None:
+        self._wire.close()
+        self._context.term()
+        stopped = EngineStopped("the verifier has stopped")
+        stopped.__cause__ = self.error
+        for index, sink in self._sinks.values():
+            sink(index, stopped)
+        self._sinks.clear()

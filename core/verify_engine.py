@@ -1,0 +1,292 @@
+"""Continuous batching of target passes over sessions with and without drafts; pure: no thread, socket or clock of its own.
+
+Enters: generation requests, proposals. Leaves: committed runs per session and messages for the drafts. Every pass
+takes one row per session plus its proposals, and prefill chunks beside them; proposals change which pass a token
+comes out of, never the token (design 5).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import tokenizers
+import torch
+
+from core.commit import Chain
+from core.errors import InvalidRequest
+from core.estimator import AcceptanceEstimator
+from core.generation import GenerationRequest, Run
+from core.logprobs import token_logprobs
+from core.messages import Close, Commit, Propose
+from core.model.base import Model, Rows
+from core.step_rule import Smoothed, Standing, StepCosts, seconds_to_wait
+from core.verify_session import Seat, VerifySession
+from core.warps import sample
+
+
+class Vocabulary(Protocol):
+    """What the engines need of the target's tokenizer; `core.tokenizer.Tokenizer` is one."""
+
+    @property
+    def raw(self) -> tokenizers.Tokenizer: ...
+    @property
+    def eos_ids(self) -> Sequence[int]: ...
+    @property
+    def num_valid(self) -> int: ...
+
+
+class VerifyConfig(NamedTuple):
+    """Limits of the verify engine; lengths in tokens, times in seconds."""
+
+    max_sessions: int = 32
+    window: int = 16  # most tokens a Propose may carry
+    num_speculative_tokens: int = 4
+    prefill_chunk: int = 256
+    draft_lease: float = 2.0
+
+
+class _Feed(NamedTuple):
+    session: VerifySession
+    tokens: Sequence[int]
+    proposals: tuple[int, ...]
+    num_logits: int
+
+
+class VerifyEngine:
+    """The target and every generation in flight."""
+
+    def __init__(
+        self,
+        model: Model,
+        vocabulary: Vocabulary,
+        config: VerifyConfig,
+        clock: Callable[[], float],
+        new_session: Callable[[], int] = lambda: secrets.randbits(63),
+    ) -> None:
+        self.config = config
+        self.counts: Counter[str] = Counter()
+        self.acceptance = AcceptanceEstimator()
+        self.costs = StepCosts()
+        self._model = model
+        self._vocabulary = vocabulary
+        self._clock = clock
+        self._new_session = new_session
+        self._pending: deque[list[VerifySession]] = deque()  # the choices of a prompt are admitted together
+        self._running: dict[int, VerifySession] = {}
+        self._sessions: dict[int, VerifySession] = {}
+        self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
+
+    @property
+    def num_sessions(self) -> int:
+        return len(self._sessions)
+
+    def open(self, choices: Sequence[GenerationRequest]) -> list[int]:
+        """Take in the choices of one prompt; those with equal tokens share one prefill. Returns their numbers."""
+        for request in choices:
+            self._check(request)
+        group: list[VerifySession] = []
+        for request in choices:
+            shares = bool(group) and request.tokens == choices[0].tokens
+            group.append(self._session(request, group[0] if shares else None))
+        self._sessions |= {session.number: session for session in group}
+        self._pending.append(group)
+        return [session.number for session in group]
+
+    def close(self, number: int) -> None:
+        """End a session early; unknown ones are ignored."""
+        session = self._sessions.get(number)
+        if session is not None:
+            self._finish(session)
+
+    def receive(self, peer: bytes, message: Propose) -> None:
+        """A proposal off the wire; whatever is wrong with it is counted and dropped."""
+        session = self._sessions.get(message.session)
+        if session is None:
+            self._drop("unknown_session")
+            self._outbox[peer, message.session] = Close(message.session)
+            return
+        now = self._clock()
+        if not self._admissible(peer, session, message, now):
+            return
+        seat = session.seat
+        assert seat is not None
+        if not session.take(message):
+            self._drop("stale")
+            if message.base > session.length:
+                return
+        seat.heard(message.base, now)
+        if message.base < session.length:
+            self._tell(session, now)
+
+    def outgoing(self) -> list[tuple[bytes, Commit | Close]]:
+        """Messages to send; each the newest for its session and peer."""
+        messages = [(peer, message) for (peer, _), message in self._outbox.items()]
+        self._outbox.clear()
+        return messages
+
+    def wait(self) -> float | None:
+        """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
+        self._admit()
+        now = self._clock()
+        standings = [self._standing(session, now) for session in self._running.values() if session.leader is None]
+        return seconds_to_wait(standings, self.costs) if standings else None
+
+    def step(self) -> list[tuple[int, Run]]:
+        """One target pass over every running session; returns what each committed."""
+        self._admit()
+        feeds = self._feeds()
+        if not feeds:
+            return []
+        began = self._clock()
+        logits = self._model.forward([Rows(f.session.number, f.tokens, f.num_logits) for f in feeds])
+        self.costs.observe(sum(len(f.tokens) for f in feeds), self._clock() - began)
+        self.counts["steps"] += 1
+        runs: list[tuple[int, Run]] = []
+        for feed, rows in zip(feeds, logits.split([f.num_logits for f in feeds]), strict=True):
+            if feed.num_logits:
+                for session in self._sharing(feed.session):
+                    runs.append((session.number, self._commit(session, rows, feed.proposals)))
+        return runs
+
+    # ---- sessions
+
+    def _check(self, request: GenerationRequest) -> None:
+        if not request.tokens:
+            raise InvalidRequest("prompt", "the prompt is empty; send at least one token")
+        if len(request.tokens) >= self._model.context:
+            raise InvalidRequest(
+                "prompt", f"the prompt has {len(request.tokens)} tokens; the context holds {self._model.context}"
+            )
+        request.params.validate(self._vocabulary.num_valid)
+
+    def _session(self, request: GenerationRequest, leader: VerifySession | None) -> VerifySession:
+        vocabulary = self._vocabulary
+        chain = Chain(
+            request, eos_ids=vocabulary.eos_ids, context=self._model.context, tokenizer=vocabulary.raw
+        )
+        wanted = request.num_speculative_tokens
+        most = self.config.num_speculative_tokens if wanted is None else min(wanted, self.config.window)
+        return VerifySession(self._new_session(), chain, most, leader)
+
+    def _admit(self) -> None:
+        while self._pending:
+            group = [session for session in self._pending[0] if session.number in self._sessions]
+            if len(self._running) + len(group) > self.config.max_sessions:
+                return
+            self._pending.popleft()
+            for session in group:
+                self._running[session.number] = session
+                if session.leader is None:
+                    self._model.open(session.number)
+
+    def _finish(self, session: VerifySession) -> None:
+        del self._sessions[session.number]
+        self._running.pop(session.number, None)
+        self._model.close(session.number)
+        if session.seat is not None:
+            self._outbox[session.seat.peer, session.number] = Close(session.number)
+        self._promote_followers(session)
+
+    def _promote_followers(self, leader: VerifySession) -> None:
+        """A leader ended before its prompt was shared: its followers compute their own."""
+        for session in self._sessions.values():
+            if session.leader is leader:
+                session.leader = None
+                if session.number in self._running:
+                    self._model.open(session.number)
+
+    # ---- proposals
+
+    def _admissible(self, peer: bytes, session: VerifySession, message: Propose, now: float) -> bool:
+        """Seat, length and ids, before anything is read from the message; seats a newer draft."""
+        if len(message.tokens) > self.config.window or message.base < 0:
+            return self._drop("too_long")
+        if not all(0 <= token < self._vocabulary.num_valid for token in message.tokens):
+            return self._drop("bad_token")
+        seat = session.seat
+        if seat is None or message.seat > seat.number:
+            if seat is not None:
+                self._outbox[seat.peer, session.number] = Close(session.number)
+            session.seat = Seat(peer, message.seat, self.costs.seconds(1), now)
+            return True
+        if message.seat < seat.number or peer != seat.peer:
+            self._outbox[peer, session.number] = Close(session.number)
+            return self._drop("not_its_seat")
+        return True
+
+    def _drop(self, reason: str) -> bool:
+        self.counts[f"dropped_{reason}"] += 1
+        return False
+
+    def _tell(self, session: VerifySession, now: float) -> None:
+        assert session.seat is not None
+        self._outbox[session.seat.peer, session.number] = session.commit_message()
+        session.seat.asked(session.length, now)
+
+    def _standing(self, session: VerifySession, now: float) -> Standing:
+        uncached = session.length - self._model.num_cached(session.number)
+        seat = session.seat
+        proposed = len(session.proposals()) if uncached == 1 else 0
+        if seat is None or uncached > 1:
+            return Standing(0.0, 1.0, 1.0, min(uncached, self.config.prefill_chunk), 0)
+        later = session.expected_length()
+        silent = now - seat.heard_at > self.config.draft_lease
+        return Standing(
+            0.0 if silent or later <= proposed else seat.arrival(session.length, now),
+            self.acceptance.expected_tokens(seat.adapter, proposed),
+            self.acceptance.expected_tokens(seat.adapter, later),
+            1 + proposed,
+            1 + later,
+        )
+
+    # ---- one pass
+
+    def _feeds(self) -> list[_Feed]:
+        budget = self.config.prefill_chunk
+        feeds: list[_Feed] = []
+        for session in self._running.values():
+            if session.leader is not None:
+                continue
+            cached = self._model.num_cached(session.number)
+            if session.length - cached == 1:
+                proposals = session.proposals()
+                feeds.append(_Feed(session, [session.chain.tokens[-1], *proposals], proposals, 1 + len(proposals)))
+            elif budget > 0:
+                chunk = session.chain.tokens[cached : cached + budget]
+                budget -= len(chunk)
+                feeds.append(_Feed(session, chunk, (), int(cached + len(chunk) == session.length)))
+        return feeds
+
+    def _sharing(self, session: VerifySession) -> list[VerifySession]:
+        """The session, and those that waited for its prompt, forked now that it is cached."""
+        followers = [s for s in self._sessions.values() if s.leader is session]
+        for follower in followers:
+            self._model.fork(session.number, follower.number)
+            follower.leader = None
+        return [session, *followers]
+
+    def _commit(self, session: VerifySession, logits: torch.Tensor, proposals: tuple[int, ...]) -> Run:
+        chain, params = session.chain, session.chain.params
+        drawn = sample(logits, params, chain.choice, session.length, chain.counts, proposals, self._vocabulary.num_valid)
+        logprobs = () if params.logprobs is None else token_logprobs(logits, drawn, params.logprobs)
+        run = chain.commit(drawn, proposals, logprobs)
+        session.committed(run.tokens)
+        self._count(session, run)
+        if run.finish_reason is not None:
+            self._finish(session)
+        else:
+            self._model.rollback(session.number, session.length - 1)
+            if session.seat is not None:
+                self._tell(session, self._clock())
+        return run
+
+    def _count(self, session: VerifySession, run: Run) -> None:
+        self.counts["tokens"] += len(run.tokens)
+        self.counts["proposed"] += run.proposed
+        self.counts["accepted"] += run.accepted
+        self.counts["plain_passes"] += run.proposed == 0
+        if session.seat is not None and run.proposed:
+            self.acceptance.observe(session.seat.adapter, run.proposed, run.accepted)

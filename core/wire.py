@@ -1,0 +1,161 @@
+"""ZeroMQ between drafts and verifier: the verifier binds one ROUTER, every draft replica connects a DEALER to it.
+
+Encrypted with CURVE; only holders of the verifier's public key, handed out through Ray, get in. Sends never block:
+a message that cannot leave waits in the outbox, where the next one for its session replaces it. Frames that do not
+decode are counted and dropped.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import zmq
+
+from core.messages import Address, Close, Commit, Propose
+
+MAX_FRAME = 1 << 20  # bytes
+QUEUED_FRAMES = 8  # per peer, inside ZeroMQ
+FRAMES_PER_TURN = 256  # so that a flooding peer cannot hold the engine
+
+_encode = msgspec.msgpack.Encoder().encode
+_to_verifier = msgspec.msgpack.Decoder(list[Propose])
+_to_draft = msgspec.msgpack.Decoder(list[Commit | Close])
+
+Message = Propose | Commit | Close
+
+
+class Outbox:
+    """The newest unsent message per peer and session."""
+
+    def __init__(self) -> None:
+        self._messages: dict[bytes, dict[int, Message]] = {}
+
+    def put(self, messages: Iterable[tuple[bytes, Message]]) -> None:
+        for peer, message in messages:
+            self._messages.setdefault(peer, {})[message.session] = message
+
+    def frames(self) -> Iterator[tuple[bytes, bytes]]:
+        """(peer, frame) of everything unsent."""
+        for peer, messages in list(self._messages.items()):
+            yield peer, _encode(list(messages.values()))
+
+    def sent(self, peer: bytes) -> None:
+        self._messages.pop(peer, None)
+
+
+class VerifierWire:
+    """The verifier's end: listens on a free port of `host`."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], host: str) -> None:
+        self.counts: Counter[str] = Counter()
+        self._outbox = Outbox()
+        public_key, secret_key = zmq.curve_keypair()
+        self.socket = _socket(context, zmq.ROUTER)
+        self.socket.curve_server = True
+        self.socket.curve_secretkey = secret_key
+        self.socket.router_mandatory = True
+        port = self.socket.bind_to_random_port(f"tcp://{host}")
+        self.address = Address(f"tcp://{host}:{port}", public_key.decode())
+
+    def receive(self) -> Iterator[tuple[bytes, Propose]]:
+        """All proposals that have arrived, with the peer each came from."""
+        for _ in range(FRAMES_PER_TURN):
+            try:
+                peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            for frame in frames:
+                try:
+                    messages = _to_verifier.decode(frame)
+                except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+                    self.counts["dropped_undecodable"] += 1
+                    continue
+                for message in messages:
+                    yield peer, message
+
+    def send(self, messages: Iterable[tuple[bytes, Commit | Close]]) -> None:
+        self._outbox.put(messages)
+        for peer, frame in self._outbox.frames():
+            try:
+                self.socket.send_multipart((peer, frame), zmq.NOBLOCK)
+            except zmq.Again:
+                continue
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+                self.counts["dropped_unreachable"] += 1
+            self._outbox.sent(peer)
+
+    def close(self) -> None:
+        self.socket.close(0)
+
+
+class DraftWire:
+    """A draft's end: one connection per verifier, which is a peer by its endpoint and key."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], adapter: str) -> None:
+        self.counts: Counter[str] = Counter()
+        self._context = context
+        self._identity = f"{adapter}#{secrets.token_hex(8)}".encode()
+        self._outbox = Outbox()
+        self._keys = zmq.curve_keypair()
+        self.sockets: dict[bytes, zmq.Socket[bytes]] = {}
+
+    def connect(self, address: Address) -> bytes:
+        """Reach a verifier, at once if known; returns the peer to speak to."""
+        peer = f"{address.endpoint} {address.public_key}".encode()
+        if peer not in self.sockets:
+            socket = _socket(self._context, zmq.DEALER)
+            socket.routing_id = self._identity
+            socket.curve_publickey, socket.curve_secretkey = self._keys
+            socket.curve_serverkey = address.public_key.encode()
+            socket.connect(address.endpoint)
+            self.sockets[peer] = socket
+        return peer
+
+    def disconnect(self, peer: bytes) -> None:
+        self._outbox.sent(peer)
+        socket = self.sockets.pop(peer, None)
+        if socket is not None:
+            socket.close(0)
+
+    def receive(self) -> Iterator[tuple[bytes, Commit | Close]]:
+        """All messages that have arrived, with the verifier each came from."""
+        for peer, socket in list(self.sockets.items()):
+            for _ in range(FRAMES_PER_TURN):
+                try:
+                    frame = socket.recv(zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                try:
+                    messages = _to_draft.decode(frame)
+                except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+                    self.counts["dropped_undecodable"] += 1
+                    continue
+                for message in messages:
+                    yield peer, message
+
+    def send(self, messages: Iterable[tuple[bytes, Propose]]) -> None:
+        self._outbox.put(messages)
+        for peer, frame in self._outbox.frames():
+            try:
+                self.sockets[peer].send(frame, zmq.NOBLOCK)
+            except zmq.Again:
+                continue
+            self._outbox.sent(peer)
+
+    def close(self) -> None:
+        for peer in list(self.sockets):
+            self.disconnect(peer)
+
+
+def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+    socket = context.socket(kind)
+    socket.linger = 0
+    socket.maxmsgsize = MAX_FRAME
+    socket.sndhwm = socket.rcvhwm = QUEUED_FRAMES
+    socket.reconnect_ivl, socket.reconnect_ivl_max = 20, 1000
+    return socket

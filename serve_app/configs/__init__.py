@@ -1,0 +1,1 @@
+"""Shipped service configurations, loaded by name."""
