@@ -1,0 +1,35 @@
+# Every target first makes .venv with all it needs; the second time that costs nothing.
+PYTHON ?= python3.11
+BIN := .venv/bin
+READY := .venv/ready
+export RAY_USAGE_STATS_ENABLED := 0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo serve test lint clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+
+demo: $(READY)  ## start the service, answer prompts of every task, print the table, leave nothing running
+	$(BIN)/taskspec demo
+
+serve: $(READY)  ## keep the service up on port 8000
+	$(BIN)/taskspec serve
+
+test: lint  ## lint, then every test
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:  ## remove .venv and every cache
+	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+
+# torch goes first and alone: so asked for, pip takes a CPU build where one is offered, and the rest keeps it.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
