@@ -1,0 +1,169 @@
+"""Attention over paged keys and values, in tiles that make a row's bits a function of its own position only.
+
+Rows enter a product of fixed shape whoever else is in the pass: a tile is the `TILE` positions that start at a
+multiple of `TILE`, and a row sits in its tile at `position % TILE`, empty places being padding. The tile sees
+as many whole pages as `padded_pages` gives for its position, keys after a row's own masked out. So the row's place,
+the shape of its products and the length of its sums follow from its position alone; the tiles of a pass are only
+batched, as independent products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from core.model.pages import PAGE_SIZE, pages_for
+
+TILE = 4
+
+
+class Span(NamedTuple):
+    """One session's part of a pass: rows `first_row ...` are its positions `start .. start + length - 1`."""
+
+    first_row: int
+    start: int
+    length: int
+    pages: Sequence[int]
+
+
+class Group(NamedTuple):
+    """Tiles `first .. last - 1` of a pass, which see equally many pages.
+
+    `pages`: [sessions * pages each]; `mask`: [tiles, 1, TILE * heads per kv head, keys], additive.
+    """
+
+    first: int
+    last: int
+    pages: torch.Tensor
+    pages_each: int
+    mask: torch.Tensor
+
+
+class Plan(NamedTuple):
+    """How the rows of one pass are laid into tiles and back.
+
+    `row_of_place`: [tiles * TILE]; `place_of_row`: [rows]; `slots`: [real rows], where each key is stored.
+    """
+
+    row_of_place: torch.Tensor
+    place_of_row: torch.Tensor
+    slots: torch.Tensor
+    groups: Sequence[Group]
+
+
+def padded_pages(pages: int) -> int:
+    """Pages a tile is computed over: the next of 1, 2, 3, 4, 6, 8, 12, 16, ... so that sessions share a group."""
+    power = 1 << (pages - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and pages <= power * 3 // 4 else power
+
+
+class _Run(NamedTuple):
+    """Neighbouring tiles of one session that see equally many pages."""
+
+    span: Span
+    first_tile: int
+    last_tile: int
+
+
+def _runs(span: Span) -> list[tuple[int, _Run]]:
+    """Cut a span's tiles where the number of padded pages changes: [(padded pages, run)]."""
+    runs = []
+    tile, end = span.start // TILE, -(-(span.start + span.length) // TILE)
+    while tile < end:
+        padded = padded_pages(pages_for((tile + 1) * TILE))
+        stop = min(end, padded * PAGE_SIZE // TILE)
+        runs.append((padded, _Run(span, tile, stop)))
+        tile = stop
+    return runs
+
+
+class Planner:
+    """Makes the plans of one model's passes."""
+
+    def __init__(self, heads_per_kv_head: int, context: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._device = device
+        # A tile's products have the row outside and the head inside: place and head of row r are r // heads, r % heads.
+        self._places = torch.arange(TILE, device=device).repeat_interleave(heads_per_kv_head)
+        self._keys = torch.arange(padded_pages(pages_for(context)) * PAGE_SIZE, device=device)
+        self._seen = torch.zeros((), dtype=dtype, device=device)
+        self._hidden = torch.full((), -torch.inf, dtype=dtype, device=device)
+
+    def plan(self, spans: Sequence[Span], num_rows: int) -> Plan:
+        """`num_rows` counts the padding rows behind the last span, which belong to no tile."""
+        by_pages: dict[int, list[_Run]] = {}
+        for span in spans:
+            for padded, run in _runs(span):
+                by_pages.setdefault(padded, []).append(run)
+        row_of_place: list[int] = []
+        place_of_row = [0] * num_rows
+        slots: list[int] = []
+        groups = []
+        for padded, runs in by_pages.items():
+            first = len(row_of_place) // TILE
+            for run in runs:
+                _lay(run, row_of_place, place_of_row)
+            groups.append(self._group(first, padded, runs))
+        for span in spans:
+            slots += _slots(span)
+        return Plan(self._tensor(row_of_place), self._tensor(place_of_row), self._tensor(slots), groups)
+
+    def _group(self, first: int, padded: int, runs: Sequence[_Run]) -> Group:
+        pages: list[int] = []
+        positions: list[int] = []
+        for run in runs:
+            own = list(run.span.pages[:padded])
+            own += [0] * (padded - len(own))
+            pages += own * (run.last_tile - run.first_tile if len(runs) > 1 else 1)
+            positions += range(run.first_tile * TILE, run.last_tile * TILE, TILE)
+        limits = self._tensor(positions)[:, None] + self._places
+        keys = self._keys[: padded * PAGE_SIZE]
+        mask = torch.where(keys <= limits[:, None, :, None], self._seen, self._hidden)
+        return Group(first, first + len(positions), self._tensor(pages), padded, mask)
+
+    def _tensor(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+
+def _lay(run: _Run, row_of_place: list[int], place_of_row: list[int]) -> None:
+    """Append the run's tiles to the places of the pass; places without a row repeat the span's first row."""
+    span = run.span
+    for position in range(run.first_tile * TILE, run.last_tile * TILE):
+        if span.start <= position < span.start + span.length:
+            row = span.first_row + position - span.start
+            place_of_row[row] = len(row_of_place)
+        else:
+            row = span.first_row
+        row_of_place.append(row)
+
+
+def _slots(span: Span) -> list[int]:
+    positions = range(span.start, span.start + span.length)
+    return [span.pages[position // PAGE_SIZE] * PAGE_SIZE + position % PAGE_SIZE for position in positions]
+
+
+def attend(query: torch.Tensor, cache: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """Causal attention of `query` [rows, heads, head_dim] over one layer's `cache` -> [rows, heads * head_dim].
+
+    `cache`: [2 * kv heads, pages, PAGE_SIZE * head_dim], the keys' heads before the values'.
+    """
+    _, heads, head_dim = query.shape
+    kv_heads = cache.shape[0] // 2
+    tiles = query.index_select(0, plan.row_of_place).view(-1, TILE, kv_heads, heads // kv_heads, head_dim)
+    tiles = tiles.transpose(1, 2).reshape(tiles.shape[0], kv_heads, -1, head_dim)
+    outputs = [_attend_group(tiles, cache, group, head_dim) for group in plan.groups]
+    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    by_place = output.view(-1, kv_heads, TILE, heads // kv_heads, head_dim).transpose(1, 2)
+    return by_place.reshape(-1, heads * head_dim).index_select(0, plan.place_of_row)
+
+
+def _attend_group(tiles: torch.Tensor, cache: torch.Tensor, group: Group, head_dim: int) -> torch.Tensor:
+    query = tiles[group.first : group.last]
+    kv_heads = tiles.shape[1]
+    keys_values = cache.index_select(1, group.pages).view(2, kv_heads, -1, group.pages_each * PAGE_SIZE, head_dim)
+    keys, values = keys_values.transpose(1, 2).unbind(0)
+    if keys.shape[0] != query.shape[0]:  # one session's tiles share what was gathered once
+        keys, values = keys.expand(query.shape[0], -1, -1, -1), values.expand(query.shape[0], -1, -1, -1)
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=group.mask)

@@ -1,0 +1,51 @@
+"""The one door between engines and models: `forward(rows) -> logits`, with a cache per session behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+
+
+class Rows(NamedTuple):
+    """What one session feeds in one pass: tokens that follow its cached ones.
+
+    The logits of the last `num_logits` of these tokens are wanted (0 for a prefill chunk that is not the last).
+    """
+
+    session: int
+    tokens: Sequence[int]
+    num_logits: int
+
+
+class Model(Protocol):
+    """A causal language model with a cache per session.
+
+    A token's logits are a function of its own prefix only, bit for bit: not of the other sessions in the pass,
+    nor of how the prefix was cut into passes.
+    """
+
+    vocab_size: int  # width of the logits, padding included
+    context: int  # most tokens a session may hold
+
+    def open(self, session: int) -> None:
+        """Start an empty session."""
+
+    def fork(self, source: int, session: int) -> None:
+        """Start a session whose cache equals that of `source`, sharing its full pages."""
+
+    def num_cached(self, session: int) -> int:
+        """How many tokens the session's cache holds."""
+
+    def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        """Append every session's tokens to its cache; return fp32 logits [sum of num_logits, vocab_size].
+
+        Raises `OutOfPages` before anything is written.
+        """
+
+    def rollback(self, session: int, length: int) -> None:
+        """Forget all cached tokens from position `length` on."""
+
+    def close(self, session: int) -> None:
+        """Free the session's pages; unknown sessions are ignored."""

@@ -1,0 +1,159 @@
+"""`CausalLM`: a LLaMA-family model with a paged cache per session, the one implementation of `Model`.
+
+A token's logits are a function of its own prefix, bit for bit, on one machine with one thread count: linear layers
+are probed for it when loaded (linear.py), attention is laid into tiles that depend on the position only
+(attention.py), and everything else works row by row. Passes of fewer than `MIN_ROWS` rows are padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from core.model.attention import Planner, Span
+from core.model.base import Model, Rows
+from core.model.config import ModelConfig
+from core.model.linear import MIN_ROWS, Linear
+from core.model.loader import Weights, resolve
+from core.model.pages import PAGE_SIZE, PagePool
+from core.model.transformer import Layer, Transformer
+
+
+class CausalLM(Model):
+    """A model whose sessions share a pool of `num_pages` pages of 64 tokens."""
+
+    def __init__(self, config: ModelConfig, transformer: Transformer, head: Linear, cache: torch.Tensor) -> None:
+        self.vocab_size = config.vocab_size
+        self.context = config.context
+        self._transformer = transformer
+        self._head = head
+        self._cache = cache  # [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim]
+        self._pool = PagePool(cache.shape[2])
+        self._planner = Planner(config.num_heads // config.num_kv_heads, config.context, cache.dtype, cache.device)
+
+    @property
+    def num_free_pages(self) -> int:
+        return self._pool.num_free
+
+    def open(self, session: int) -> None:
+        self._pool.open(session)
+
+    def fork(self, source: int, session: int) -> None:
+        self._pool.fork(source, session)
+
+    def num_cached(self, session: int) -> int:
+        return self._pool.length(session)
+
+    def rollback(self, session: int, length: int) -> None:
+        self._pool.rollback(session, length)
+
+    def close(self, session: int) -> None:
+        self._pool.close(session)
+
+    @torch.inference_mode()
+    def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        spans = self._make_room(batch)
+        tokens = [token for rows in batch for token in rows.tokens]
+        positions = [position for span in spans for position in range(span.start, span.start + span.length)]
+        padding = [0] * (MIN_ROWS - len(tokens))
+        hidden = self._transformer(
+            self._tensor(tokens + padding),
+            self._tensor(positions + padding),
+            self._planner.plan(spans, len(tokens) + len(padding)),
+            self._cache,
+        )
+        return self._logits(hidden, _wanted(batch, spans))
+
+    def _make_room(self, batch: Sequence[Rows]) -> list[Span]:
+        """Give every session of the pass its pages and say where its rows go."""
+        self._check(batch)
+        starts = [self._pool.length(rows.session) for rows in batch]
+        copies = self._pool.extend([(rows.session, len(rows.tokens)) for rows in batch])
+        for source, target in copies:
+            self._cache[:, :, target] = self._cache[:, :, source]
+        spans, first_row = [], 0
+        for rows, start in zip(batch, starts, strict=True):
+            spans.append(Span(first_row, start, len(rows.tokens), self._pool.pages(rows.session)))
+            first_row += len(rows.tokens)
+        return spans
+
+    def _check(self, batch: Sequence[Rows]) -> None:
+        if len({rows.session for rows in batch}) != len(batch):
+            raise ValueError("a session may appear once in a pass")
+        for rows in batch:
+            if not 0 <= rows.num_logits <= len(rows.tokens) or not rows.tokens:
+                raise ValueError(f"session {rows.session}: {rows.num_logits} logits of {len(rows.tokens)} tokens")
+            if self._pool.length(rows.session) + len(rows.tokens) > self.context:
+                raise ValueError(f"session {rows.session} would exceed the context of {self.context} tokens")
+
+    def _logits(self, hidden: torch.Tensor, wanted: list[int]) -> torch.Tensor:
+        if not wanted:
+            return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
+        padding = [wanted[-1]] * (MIN_ROWS - len(wanted))
+        logits = self._head(hidden.index_select(0, self._tensor(wanted + padding)))
+        return logits[: len(wanted)].float()
+
+    def _tensor(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._cache.device)
+
+
+def _wanted(batch: Sequence[Rows], spans: Sequence[Span]) -> list[int]:
+    """Rows of the pass whose logits are wanted."""
+    wanted: list[int] = []
+    for rows, span in zip(batch, spans, strict=True):
+        end = span.first_row + span.length
+        wanted += range(end - rows.num_logits, end)
+    return wanted
+
+
+def load_model(
+    path: str | Path,
+    *,
+    dtype: torch.dtype,
+    num_pages: int,
+    device: str | torch.device = "cpu",
+    adapter: str | Path | None = None,
+) -> CausalLM:
+    """Load a model directory or hub id, with a peft LoRA adapter merged where one is given.
+
+    Raises `UnsupportedArchitecture` and `ConfigError`, each saying what would do instead.
+    """
+    directory, device = resolve(path), torch.device(device)
+    config = ModelConfig.load(directory)
+    weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device)
+    with torch.inference_mode():
+        embedding = weights.tensor("model.embed_tokens.weight")
+        layers = [_layer(weights, config, f"model.layers.{index}") for index in range(config.num_layers)]
+        transformer = Transformer(config, embedding, layers, weights.tensor("model.norm.weight"))
+        head = Linear(weights.matrix("lm_head", source="model.embed_tokens" if config.tied else None))
+        shape = (config.num_layers, 2 * config.num_kv_heads, num_pages, PAGE_SIZE * config.head_dim)
+        cache = torch.zeros(shape, dtype=dtype, device=device)
+    weights.check_all_merged()
+    return CausalLM(config, transformer, head, cache)
+
+
+def _layer(weights: Weights, config: ModelConfig, prefix: str) -> Layer:
+    attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+    qkv = [f"{attention}.{name}_proj" for name in "qkv"]
+    return Layer(
+        input_norm=weights.tensor(f"{prefix}.input_layernorm.weight"),
+        qkv=_linear(weights, qkv, config.qkv_bias),
+        qk_norm=_qk_norm(weights, config, attention) if config.qk_norm else None,
+        out=_linear(weights, [f"{attention}.o_proj"], config.out_bias),
+        mlp_norm=weights.tensor(f"{prefix}.post_attention_layernorm.weight"),
+        gate_up=_linear(weights, [f"{mlp}.gate_proj", f"{mlp}.up_proj"], config.mlp_bias),
+        down=_linear(weights, [f"{mlp}.down_proj"], config.mlp_bias),
+    )
+
+
+def _linear(weights: Weights, modules: list[str], bias: bool) -> Linear:
+    """One product in place of several over the same input."""
+    weight = torch.cat([weights.matrix(module) for module in modules])
+    return Linear(weight, torch.cat([weights.tensor(f"{module}.bias") for module in modules]) if bias else None)
+
+
+def _qk_norm(weights: Weights, config: ModelConfig, attention: str) -> torch.Tensor:
+    query = weights.tensor(f"{attention}.q_norm.weight").expand(config.num_heads, -1)
+    return torch.cat([query, weights.tensor(f"{attention}.k_norm.weight").expand(config.num_kv_heads, -1)])

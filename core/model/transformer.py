@@ -1,0 +1,87 @@
+"""The LLaMA-family decoder: embedding, layers, final norm. Rows in, hidden states out, keys and values into the cache.
+
+All linear layers run over the concatenated rows of a pass; only attention knows which rows belong together.
+In bf16 the same steps are rounded as in transformers, save that a norm multiplies by its weight before it rounds;
+norms and softmax are computed in fp32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from core.model.attention import Plan, attend
+from core.model.config import ModelConfig
+from core.model.linear import Linear
+from core.model.rotary import Rotary, rotate_
+
+# torch cuts longer elementwise work between threads anywhere, and where a cut falls `exp` rounds differently.
+_UNCUT_NUMEL = 32767
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Weights of one decoder layer. `qkv` and `gate_up` are the checkpoint's matrices stacked.
+
+    `qk_norm`: [heads + kv heads, head_dim], the norm weight of every query and key head, or None.
+    """
+
+    input_norm: torch.Tensor
+    qkv: Linear
+    qk_norm: torch.Tensor | None
+    out: Linear
+    mlp_norm: torch.Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Transformer:
+    """A decoder without its head. Hidden states: [rows, hidden_size] in the model's dtype."""
+
+    def __init__(self, config: ModelConfig, embedding: torch.Tensor, layers: list[Layer], norm: torch.Tensor) -> None:
+        self._config = config
+        self._embedding = embedding
+        self._layers = layers
+        self._norm = norm
+        self._rotary = Rotary(config, embedding.dtype, embedding.device)
+
+    def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
+        """One pass over `tokens` [rows] at `positions` [rows]; `cache` is [layers, 2 * kv heads, pages, ...]."""
+        x = F.embedding(tokens, self._embedding)
+        cos, sin = self._rotary.cos.index_select(0, positions), self._rotary.sin.index_select(0, positions)
+        for layer, layer_cache in zip(self._layers, cache.unbind(0), strict=True):
+            heads = self._heads(layer, self._normed(x, layer.input_norm), cos, sin)
+            x = x + layer.out(self._attention(heads, plan, layer_cache))
+            x = x + self._mlp(layer, self._normed(x, layer.mlp_norm))
+        return self._normed(x, self._norm)
+
+    def _heads(self, layer: Layer, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """Queries, keys and values: [rows, heads + 2 * kv heads, head_dim], the former two rotated."""
+        config = self._config
+        heads = layer.qkv(x).view(x.shape[0], -1, config.head_dim)
+        rotated = heads[:, : config.num_heads + config.num_kv_heads]
+        if layer.qk_norm is not None:
+            rotated.copy_(F.rms_norm(rotated, (config.head_dim,), eps=config.norm_eps) * layer.qk_norm)
+        rotate_(rotated, cos, sin)
+        return heads
+
+    def _attention(self, heads: torch.Tensor, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
+        config = self._config
+        keys_values = heads[: plan.slots.shape[0], config.num_heads :].transpose(0, 1)
+        cache.view(2 * config.num_kv_heads, -1, config.head_dim).index_copy_(1, plan.slots, keys_values)
+        return attend(heads[:, : config.num_heads], cache, plan)
+
+    def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+        gate, up = layer.gate_up(x).chunk(2, dim=-1)
+        return layer.down(_silu(gate).mul_(up))
+
+    def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, (x.shape[-1],), weight, self._config.norm_eps)
+
+
+def _silu(x: torch.Tensor) -> torch.Tensor:
+    if x.device.type != "cpu" or x.numel() <= _UNCUT_NUMEL:
+        return F.silu(x)
+    return torch.cat([F.silu(part) for part in torch.split(x, max(1, _UNCUT_NUMEL // x.shape[-1]))])
