@@ -18,6 +18,7 @@ import torch
 
 
 def _signed(word: int) -> int:
+    word %= 1 << 64
     return word - (1 << 64) if word >> 63 else word
 
 
@@ -52,13 +53,17 @@ def gumbel_of(words: torch.Tensor) -> torch.Tensor:
 
 def key(seed: int | torch.Tensor, choice: int, positions: torch.Tensor) -> torch.Tensor:
     """One word per position, from which the row's words are counted on."""
-    stream = _stream(seed, choice) if isinstance(seed, int) else _mix(_mix(seed + G) + (choice * G + G))
+    stream = _stream_of(seed, choice) if isinstance(seed, int) else _stream(seed, choice)
     return _mix(positions * G + G + stream)
 
 
 @lru_cache(maxsize=4096)
-def _stream(seed: int, choice: int) -> int:
-    return int(_mix(_mix(torch.tensor(seed) + G) + torch.tensor(choice) * G + G))
+def _stream_of(seed: int, choice: int) -> int:
+    return int(_stream(torch.tensor(seed), choice))
+
+
+def _stream(seeds: torch.Tensor, choice: int) -> torch.Tensor:
+    return _mix(_mix(seeds + G) + _signed((choice + 1) * G))
 
 
 @lru_cache(maxsize=16)

@@ -62,6 +62,8 @@ class DraftEngine:
             self.counts["dropped_unknown_session"] += 1
             return None
         if isinstance(message, Close):
+            if message.seat < session.opened.seat:
+                return None  # meant for an earlier session of the same generation
             self.close(message.session)
             return message.session
         now = self._clock()

@@ -33,9 +33,10 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
-    """Verifier to draft: the session has ended, or another draft holds it."""
+    """Verifier to draft: the session has ended for this seat and those before it."""
 
     session: int
+    seat: int
 
 
 class Address(msgspec.Struct, frozen=True):

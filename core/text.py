@@ -81,7 +81,11 @@ class _Decoder:
 
     def flush(self) -> str:
         text = self._decode()
-        return text[len(self._given) :] if text.startswith(self._given) else self._restart()
+        if not text.startswith(self._given):
+            return self._restart()
+        new = text[len(self._given) :]
+        self._given = text
+        return new
 
     def _restart(self) -> str:
         """Byte fallback spoils a finished character when invalid bytes follow: begin anew behind what was given."""

@@ -106,7 +106,7 @@ class VerifyEngine:
         session = self._sessions.get(message.session)
         if session is None:
             self._drop("unknown_session")
-            self._outbox[peer, message.session] = Close(message.session)
+            self._outbox[peer, message.session] = Close(message.session, message.seat)
             return
         now = self._clock()
         if not self._admissible(peer, session, message, now):
@@ -187,7 +187,7 @@ class VerifyEngine:
         self._running.pop(session.number, None)
         self._model.close(session.number)
         if session.seat is not None:
-            self._outbox[session.seat.peer, session.number] = Close(session.number)
+            self._outbox[session.seat.peer, session.number] = Close(session.number, session.seat.number)
         self._promote_followers(session)
 
     def _promote_followers(self, leader: VerifySession) -> None:
@@ -209,11 +209,11 @@ class VerifyEngine:
         seat = session.seat
         if seat is None or message.seat > seat.number:
             if seat is not None:
-                self._outbox[seat.peer, session.number] = Close(session.number)
+                self._outbox[seat.peer, session.number] = Close(session.number, seat.number)
             session.seat = Seat(peer, message.seat, self.costs.seconds(1), now)
             return True
         if message.seat < seat.number or peer != seat.peer:
-            self._outbox[peer, session.number] = Close(session.number)
+            self._outbox[peer, session.number] = Close(session.number, message.seat)
             return self._drop("not_its_seat")
         return True
 

@@ -1,0 +1,29 @@
+"""Draft and target must give a token the same number; checked on the tokenizers' maps, not on padded vocabulary sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import hf_hub_download
+from tokenizers import Tokenizer
+
+from core.errors import ConfigError
+
+
+def same_id_map(target: str | Path, draft: str | Path) -> int:
+    """How many ids the tokenizers share; `ConfigError` names the first that differs."""
+    theirs, ours = _id_map(target), _id_map(draft)
+    if theirs != ours:
+        token, number = min(theirs.items() ^ ours.items(), key=lambda pair: (pair[1], pair[0]))
+        raise ConfigError(
+            f"draft {draft} and target {target} number their tokens differently, first at {token!r} ({number}); "
+            "take a draft with the target's tokenizer"
+        )
+    return max(theirs.values()) + 1
+
+
+def _id_map(model: str | Path) -> dict[str, int]:
+    file = Path(model) / "tokenizer.json"
+    if not Path(model).is_dir():
+        file = Path(hf_hub_download(str(model), "tokenizer.json"))
+    return Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
