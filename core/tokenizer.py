@@ -1,0 +1,134 @@
+"""The target's tokenizer: text and chat messages enter, token ids leave, and the bytes each id stands for.
+
+Only the target's tokenizer, template and end-of-sequence ids are ever used; drafts and router get ids.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tokenizers
+
+from core.errors import ConfigError, InvalidRequest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # how byte-fallback vocabularies write a raw byte
+
+
+class Tokenizer:
+    """One target's tokenizer; every method may be called from several threads at once.
+
+    `raw` is the library's tokenizer, `eos_ids` every id that ends an answer, `num_valid` how many ids there are:
+    a model's vocabulary may be padded beyond it.
+    """
+
+    def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int]) -> None:
+        self._hf = hf
+        self.raw: tokenizers.Tokenizer = hf.backend_tokenizer
+        self.raw.no_truncation()
+        self.raw.no_padding()
+        self.eos_ids = eos_ids
+        self.num_valid = len(hf)
+        self._byte_level = '"ByteLevel"' in json.dumps(json.loads(self.raw.to_str())["decoder"])
+        added = self.raw.get_added_tokens_decoder()
+        self._added: dict[int, str] = {number: token.content for number, token in added.items()}
+
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a bare prompt, with the special tokens the tokenizer puts around one (BOS)."""
+        return self.raw.encode(text).ids
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Token ids of a conversation in the target's chat template, opened for the assistant's answer.
+
+        Each message has `role` and `content`. Raises `InvalidRequest` naming `messages` where the template
+        refuses the conversation, or where the target has none.
+        """
+        import jinja2
+
+        if self._hf.chat_template is None:
+            raise InvalidRequest("messages", "this model has no chat template; use /v1/completions")
+        try:
+            text = self._hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except jinja2.TemplateError as error:
+            raise InvalidRequest("messages", f"the model's chat template refuses these messages: {error}") from error
+        return self.raw.encode(str(text), add_special_tokens=False).ids  # the template wrote them already
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes `token` adds to the text; they need not be whole UTF-8 characters.
+
+        Empty for ids beyond the tokenizer. A special token gives its name.
+        """
+        if token in self._added:
+            return self._added[token].encode()
+        piece: str | None = self.raw.id_to_token(token)
+        if piece is None:
+            return b""
+        if self._byte_level:
+            return b"".join(_BYTE_OF[char] for char in piece)
+        if byte := _BYTE_PIECE.fullmatch(piece):
+            return bytes.fromhex(byte[1])
+        return piece.replace("▁", " ").encode()
+
+    def token_text(self, token: int) -> str:
+        r"""`token` as a string, in the form `bytes:\xe4\xb8` where its bytes are no text by themselves."""
+        raw = self.token_bytes(token)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a model directory or hub id, with the end-of-sequence ids its generation config names.
+
+    Raises `ConfigError` where none can be loaded, or where nothing says how an answer ends.
+    """
+    from transformers import AutoTokenizer  # seconds of import, paid only where a tokenizer is loaded
+
+    try:
+        hf = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no tokenizer can be loaded from {path}: {error}") from error
+    eos_ids = _eos_ids(path) or _as_list(hf.eos_token_id)
+    if not eos_ids:
+        raise ConfigError(f"{path} names no end-of-sequence token; set eos_token_id in its generation_config.json")
+    return Tokenizer(hf, eos_ids)
+
+
+def _eos_ids(path: str | Path) -> list[int]:
+    """`eos_token_id` of generation_config.json, else of config.json, else none."""
+    from transformers import GenerationConfig, PretrainedConfig
+
+    try:
+        return _as_list(GenerationConfig.from_pretrained(path).eos_token_id)
+    except OSError:  # many models ship without one
+        pass
+    try:
+        return _as_list(PretrainedConfig.get_config_dict(path)[0].get("eos_token_id"))
+    except OSError:
+        return []
+
+
+def _as_list(eos: Any) -> list[int]:
+    if eos is None:
+        return []
+    return list(eos) if isinstance(eos, list) else [int(eos)]
+
+
+def _byte_alphabet() -> dict[str, bytes]:
+    """The printable character by which byte-level vocabularies write each byte.
+
+    Printable Latin-1 bytes stand for themselves; the others take the code points from 256 on, in order.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    shifted = {chr(256 + n): bytes([byte]) for n, byte in enumerate(others)}
+    return {chr(byte): bytes([byte]) for byte in printable} | shifted
+
+
+_BYTE_OF = _byte_alphabet()

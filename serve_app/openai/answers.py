@@ -1,0 +1,111 @@
+"""A batch enters, an HTTP response leaves: whole, or as server-sent events while it is generated.
+
+Whoever stops reading ends the generation: each generator here closes the one it reads from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from serve_app.openai.batch import Batch
+from serve_app.openai.choices import Choice, Piece, join
+from serve_app.openai.disconnect import unless_gone
+from serve_app.openai.errors import describe
+from serve_app.openai.formats import Format
+from serve_app.openai.responses import Answer
+from serve_app.openai.runs import merged_runs
+from serve_app.openai.usage import UsageCount
+from serve_app.service import Service
+
+Pieces = AsyncGenerator[tuple[int, Piece], None]
+
+
+async def whole(request: Request, batch: Batch, service: Service, form: Format) -> Response:
+    """The answer once all of it is there."""
+    usage = UsageCount(batch.prompt_tokens)
+    choices = await unless_gone(request.receive, _collect(batch, service, usage))
+    return Response(form.answer(choices, usage.total()).model_dump_json(), media_type="application/json")
+
+
+async def streamed(
+    request: Request, batch: Batch, service: Service, form: Format, include_usage: bool
+) -> StreamingResponse:
+    """Server-sent events. What fails before the first piece is raised: the status can still tell of it."""
+    usage = UsageCount(batch.prompt_tokens)
+    pieces = _pieces(batch, service, usage)
+    first = await unless_gone(request.receive, anext(pieces))
+    return EventStream(_events(first, pieces, form, usage if include_usage else None))
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events that end with their reader, at once and not at the next event."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(events, headers={"Cache-Control": "no-cache"})
+        self._events = events
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events):
+            with suppress(ClientDisconnect, OSError):  # servers raise OSError from send when the connection is gone
+                await unless_gone(receive, self.stream_response(send))
+
+
+async def _collect(batch: Batch, service: Service, usage: UsageCount) -> list[Piece]:
+    choices: list[list[Piece]] = [[] for _ in batch.requests]
+    async with aclosing(_pieces(batch, service, usage)) as pieces:
+        async for index, piece in pieces:
+            choices[index].append(piece)
+    return [join(pieces_of_choice) for pieces_of_choice in choices]
+
+
+async def _pieces(batch: Batch, service: Service, usage: UsageCount) -> Pieces:
+    choices = [
+        Choice(service.tokenizer.raw, request.params.stop, request.params.logprobs is not None)
+        for request in batch.requests
+    ]
+    async with aclosing(merged_runs(batch, service)) as runs:
+        async for index, run in runs:
+            usage.add(index, run.run, run.task)
+            yield index, choices[index].push(run.run)
+    if not all(choice.finished for choice in choices):
+        raise RuntimeError("the service ended a generation that has no finish reason")
+
+
+async def _events(
+    first: tuple[int, Piece], rest: Pieces, form: Format, usage: UsageCount | None
+) -> AsyncGenerator[bytes, None]:
+    begun: set[int] = set()
+
+    def written(index: int, piece: Piece) -> bytes:
+        opening = form.opening(index) if index not in begun else None
+        begun.add(index)
+        return (_event(opening) if opening else b"") + _event(form.chunk(index, piece))
+
+    async with aclosing(rest):
+        yield written(*first)
+        try:
+            async for index, piece in rest:
+                yield written(index, piece)
+        except Exception as error:  # noqa: BLE001  the status is sent: only an event can tell of whatever it is
+            yield _data(msgspec.json.encode(describe(error)[2]))
+            return
+    if usage is not None:
+        yield _event(form.closing(usage.total()))
+    yield _data(b"[DONE]")
+
+
+def _event(body: Answer) -> bytes:
+    return _data(body.model_dump_json().encode())
+
+
+def _data(line: bytes) -> bytes:
+    return b"data: " + line + b"\n\n"

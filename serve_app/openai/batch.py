@@ -1,0 +1,113 @@
+"""A checked request becomes the `GenerationRequest`s that the service is asked, prompt by prompt."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from core.errors import InvalidRequest
+from core.generation import GenerationRequest
+from core.sampling_params import SamplingParams
+from serve_app.openai.fields import nearest, shown
+from serve_app.openai.prompts import chat_prompt, completion_prompts
+from serve_app.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, CompletionRequest, GenerationFields
+from serve_app.service import Service, Speculation
+
+SEED_BITS = 63
+
+
+@dataclass(frozen=True)
+class Batch:
+    """All that one HTTP request asks: for each prompt its choices, which share one prefill."""
+
+    prompts: list[list[GenerationRequest]]
+    speculation: Speculation
+
+    @property
+    def requests(self) -> list[GenerationRequest]:
+        """Every choice of every prompt, in the order of the answer's indices."""
+        return [request for prompt in self.prompts for request in prompt]
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(prompt[0].prompt_length for prompt in self.prompts)
+
+
+async def completion_batch(request: CompletionRequest, service: Service) -> Batch:
+    """Raises `InvalidRequest` for whatever the service cannot serve."""
+    speculation = _check(request, service)
+    max_tokens = request.max_tokens or request.max_completion_tokens or COMPLETION_MAX_TOKENS
+    prompts = await completion_prompts(request, service)
+    return Batch([_choices(request, prompt, "prompt", max_tokens, service) for prompt in prompts], speculation)
+
+
+async def chat_batch(request: ChatRequest, service: Service) -> Batch:
+    """Raises `InvalidRequest` for whatever the service cannot serve."""
+    speculation = _check(request, service)
+    prompt = await chat_prompt(request, service)
+    room = max(service.context - len(prompt), 1)
+    max_tokens = request.max_tokens or request.max_completion_tokens or room
+    return Batch([_choices(request, prompt, "messages", max_tokens, service)], speculation)
+
+
+def _check(request: GenerationFields, service: Service) -> Speculation:
+    """Refuse what this service does not have."""
+    if request.model != service.model_name:
+        raise unknown_model(request.model, service)
+    if request.n > service.max_choices:
+        raise InvalidRequest("n", f"'n' must be at most {service.max_choices}, not {request.n}")
+    asked = request.speculation
+    if asked.task is not None and asked.task not in service.tasks:
+        known = nearest(asked.task, list(service.tasks))
+        message = f"unknown task '{shown(asked.task)}'; the nearest known one is '{known}'"
+        raise InvalidRequest("speculation.task", message)
+    return Speculation(asked.enabled, asked.num_speculative_tokens, asked.task)
+
+
+def unknown_model(name: str, service: Service) -> InvalidRequest:
+    message = f"the model '{shown(name)}' does not exist; this service has '{service.model_name}'"
+    return InvalidRequest("model", message, status=404, code="model_not_found")
+
+
+def _choices(
+    request: GenerationFields, prompt: list[int], field: str, max_tokens: int, service: Service
+) -> list[GenerationRequest]:
+    _check_room(prompt, field, max_tokens, service.context)
+    params = _params(request, max_tokens)
+    params.validate(service.vocab_size)
+    asked = request.speculation
+    return [
+        GenerationRequest(
+            tokens=tuple(prompt),
+            prompt_length=len(prompt),
+            params=params,
+            choice=choice,
+            num_speculative_tokens=asked.num_speculative_tokens if asked.enabled else 0,
+        )
+        for choice in range(request.n)
+    ]
+
+
+def _check_room(prompt: list[int], field: str, max_tokens: int, context: int) -> None:
+    if len(prompt) >= context:
+        message = f"the prompt has {len(prompt)} tokens; the context of {context} must hold it and an answer"
+        raise InvalidRequest(field, message, code="context_length_exceeded")
+    if len(prompt) + max_tokens > context:
+        message = f"{len(prompt)} tokens of prompt and max_tokens of {max_tokens} are over the context of {context}"
+        raise InvalidRequest("max_tokens", message, code="context_length_exceeded")
+
+
+def _params(request: GenerationFields, max_tokens: int) -> SamplingParams:
+    return SamplingParams(
+        seed=secrets.randbits(SEED_BITS) if request.seed is None else request.seed,
+        max_tokens=max_tokens,
+        temperature=request.temperature,
+        top_k=max(request.top_k, 0),
+        top_p=request.top_p,
+        min_p=request.min_p,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        logit_bias={int(token): bias for token, bias in request.logit_bias.items()},
+        stop=request.stops,
+        logprobs=request.alternatives,
+    )

@@ -1,0 +1,74 @@
+"""Runs of one choice enter; pieces leave: text, tokens, logprobs and counts that belong together.
+
+A piece is one run while streaming, and all runs joined in a whole answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tokenizers
+
+from core.generation import FinishReason, Run, TokenLogprob
+from core.text import TextStream
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of one choice.
+
+    `offsets` gives for each token where its text begins in the choice, in characters; empty unless logprobs are
+    asked for, like `logprobs`. The text may lag behind the tokens.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    offsets: tuple[int, ...]
+    proposed: int
+    accepted: int
+    finish_reason: FinishReason | None
+
+
+class Choice:
+    """The text side of one session: detokenises its runs as they come."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, stop: tuple[str, ...], logprobs: bool) -> None:
+        self._text = TextStream(tokenizer, stop)
+        self._offsets = Offsets(tokenizer) if logprobs else None
+        self.finished = False
+
+    def push(self, run: Run) -> Piece:
+        text = "".join([self._text.push(token) for token in run.tokens])
+        if run.finish_reason is not None:
+            self.finished = True
+            text += self._text.flush()
+        offsets = tuple(self._offsets.push(token) for token in run.tokens) if self._offsets else ()
+        return Piece(text, run.tokens, run.logprobs, offsets, run.proposed, run.accepted, run.finish_reason)
+
+
+class Offsets:
+    """Where each token's text begins, with nothing held back for stop strings."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._text = TextStream(tokenizer, ())
+        self._length = 0
+
+    def push(self, token: int) -> int:
+        begin = self._length
+        self._length += len(self._text.push(token))
+        return begin
+
+
+def join(pieces: Sequence[Piece]) -> Piece:
+    """The pieces of one choice, in order, as one."""
+    return Piece(
+        text="".join(piece.text for piece in pieces),
+        tokens=tuple(token for piece in pieces for token in piece.tokens),
+        logprobs=tuple(logprob for piece in pieces for logprob in piece.logprobs),
+        offsets=tuple(offset for piece in pieces for offset in piece.offsets),
+        proposed=sum(piece.proposed for piece in pieces),
+        accepted=sum(piece.accepted for piece in pieces),
+        finish_reason=pieces[-1].finish_reason,
+    )

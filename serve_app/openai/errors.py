@@ -1,0 +1,77 @@
+"""Whatever goes wrong, in OpenAI's form: {"error": {message, type, param, code}} under the right status."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from core.errors import InvalidRequest
+from serve_app.openai.fields import FIELD_ERROR
+from serve_app.service import Overloaded
+
+logger = logging.getLogger(__name__)
+
+CLIENT_CLOSED_REQUEST = 499  # nobody is left to read it: it is for the logs
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def install(app: FastAPI) -> None:
+    """Let `app` answer every error in OpenAI's form."""
+    for kind in (InvalidRequest, Overloaded, RequestValidationError, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _respond)
+
+
+async def _respond(_request: Request, error: Exception) -> JSONResponse:
+    status, headers, body = describe(error)
+    return JSONResponse(body, status, headers)
+
+
+def describe(error: Exception) -> tuple[int, dict[str, str], dict[str, object]]:
+    """The HTTP status, extra headers and body that tell a client of `error`."""
+    match error:
+        case RequestValidationError():
+            return describe(_first_fault(error))
+        case InvalidRequest():
+            return error.status, {}, _body(str(error), error.status, error.field, error.code)
+        case Overloaded():
+            headers = {"Retry-After": str(error.retry_after_s)}
+            return error.status, headers, _body(str(error), error.status, None, "overloaded")
+        case HTTPException():
+            return error.status_code, dict(error.headers or {}), _body(error.detail, error.status_code, None, None)
+        case ClientDisconnect():
+            return CLIENT_CLOSED_REQUEST, {}, _body("the client hung up", CLIENT_CLOSED_REQUEST, None, None)
+    logger.error("a request failed inside the service", exc_info=error)
+    return 500, {}, _body("the service failed while answering", 500, None, None)
+
+
+def _body(message: str, status: int, param: str | None, code: str | None) -> dict[str, object]:
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def _first_fault(errors: RequestValidationError) -> InvalidRequest:
+    fault = errors.errors()[0]
+    context = fault.get("ctx", {})
+    if fault["type"] == FIELD_ERROR:
+        return InvalidRequest(_path((*fault["loc"], context["field"])), context["message"])
+    path = _path(fault["loc"])
+    if fault["type"] == "missing" and path is not None:
+        return InvalidRequest(path, f"'{path}' is required")
+    return InvalidRequest(path, f"'{path}': {fault['msg']}" if path else "the body must be a JSON object")
+
+
+def _path(location: tuple[str | int, ...]) -> str | None:
+    """("body", "messages", 0, "<parts>", "text") -> "messages[0].text"."""
+    path = ""
+    for step in location[1:]:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif not step.startswith("<"):
+            path += f".{step}"
+    return path.removeprefix(".") or None

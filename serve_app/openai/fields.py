@@ -1,0 +1,67 @@
+"""The base of every request model: refuses what is unknown or not supported, by name, before types are checked.
+
+Nulls count as absent, as they do at OpenAI.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+FIELD_ERROR = "field"  # type of the errors whose context names the field at fault
+NAME_SHOWN = 64  # characters of a client's word that a message repeats
+
+
+def _document_ignored(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    assert issubclass(model, Fields)
+    for name in sorted(model.ignored):
+        schema["properties"][name] = {"description": "Accepted and ignored."}
+
+
+class Fields(BaseModel):
+    """A JSON object with a closed set of fields.
+
+    `ignored` are accepted whatever they hold. `unsupported` are OpenAI's fields that this service does not have,
+    each with the values that ask for nothing and so are accepted.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=_document_ignored)
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _screen(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data  # pydantic says what it should have been
+        for name, value in data.items():
+            cls._check_name(name, value)
+        return {name: value for name, value in data.items() if name in cls.model_fields and value is not None}
+
+    @classmethod
+    def _check_name(cls, name: str, value: object) -> None:
+        if name in cls.model_fields or name in cls.ignored:
+            return
+        if name not in cls.unsupported:
+            known = nearest(name, [*cls.model_fields, *cls.ignored])
+            raise field_error(name, f"unknown field '{shown(name)}'; the nearest known one is '{known}'")
+        if value is not None and value not in cls.unsupported[name]:
+            raise field_error(name, f"'{name}' is not supported")
+
+
+def field_error(field: str, message: str) -> PydanticCustomError:
+    """A validation error about `field` of the object being checked."""
+    return PydanticCustomError(FIELD_ERROR, "{message}", {"field": field, "message": message})
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """The one of `known` most like `word`."""
+    return difflib.get_close_matches(word[:NAME_SHOWN], known, n=1, cutoff=0.0)[0]
+
+
+def shown(word: str) -> str:
+    """`word` cut to a length that is fit for a message."""
+    return word if len(word) <= NAME_SHOWN else word[:NAME_SHOWN] + "..."

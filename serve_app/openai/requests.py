@@ -1,0 +1,202 @@
+"""The two request bodies, field by field: their names, types, limits and defaults.
+
+What depends on the service (its context, tasks, choices) is checked later, in `batch` and `prompts`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from core.sampling_params import INT64, MAX_BIAS, MAX_PENALTY, MAX_STOPS, MAX_TOP_LOGPROBS
+from serve_app.openai.fields import Fields, field_error
+
+MAX_PROMPTS = 2048
+MAX_BIASED_TOKENS = 1024
+MAX_SPECULATIVE_TOKENS = 64
+COMPLETION_MAX_TOKENS = 16
+
+# Tags in angle brackets are left out of the path that an error names.
+TEXT, TEXTS, TOKENS, TOKEN_LISTS, PARTS = "<text>", "<texts>", "<tokens>", "<token lists>", "<parts>"
+_TAGS: dict[type, str] = {str: TEXTS, int: TOKENS, list: TOKEN_LISTS, dict: PARTS}
+
+
+def _kind(value: Any) -> str | None:
+    if isinstance(value, str):
+        return TEXT
+    if not isinstance(value, list):
+        return None
+    return _TAGS.get(type(value[0])) if value else TEXTS
+
+
+def _takes(kinds: str) -> Discriminator:
+    return Discriminator(_kind, custom_error_type="kind", custom_error_message=f"must be {kinds}")
+
+
+def _biased_tokens(bias: dict[str, float]) -> dict[str, float]:
+    for key in bias:
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise PydanticCustomError("token_id", "keys must be token ids written in decimal digits")
+    return bias
+
+
+NonEmpty = Annotated[str, StringConstraints(min_length=1)]
+Stop = Annotated[
+    Annotated[NonEmpty, Tag(TEXT)] | Annotated[list[NonEmpty], Field(max_length=MAX_STOPS), Tag(TEXTS)],
+    _takes("a string or a list of strings"),
+]
+Prompt = Annotated[
+    Annotated[str, Tag(TEXT)]
+    | Annotated[list[str], Field(max_length=MAX_PROMPTS), Tag(TEXTS)]
+    | Annotated[list[int], Tag(TOKENS)]
+    | Annotated[list[list[int]], Field(max_length=MAX_PROMPTS), Tag(TOKEN_LISTS)],
+    _takes("a string, a list of strings, a list of token ids or a list of such lists"),
+]
+LogitBias = Annotated[
+    dict[str, Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]],
+    Field(max_length=MAX_BIASED_TOKENS),
+    AfterValidator(_biased_tokens),
+]
+TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
+Penalty = Annotated[float, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)]
+
+
+class SpeculationFields(Fields):
+    """How far this request is to be accelerated; it never changes the answer."""
+
+    enabled: bool = Field(True, description="Whether drafts may propose tokens.")
+    num_speculative_tokens: int | None = Field(
+        None, ge=0, le=MAX_SPECULATIVE_TOKENS, description="Most proposals per target pass; the service's if absent."
+    )
+    task: str | None = Field(None, description="The task whose draft is to propose; the router's choice if absent.")
+
+
+class StreamOptions(Fields):
+    ignored = frozenset({"include_obfuscation"})
+
+    include_usage: bool = Field(False, description="Whether a last chunk, with no choices, carries `usage`.")
+
+
+class GenerationFields(Fields):
+    """What both bodies share."""
+
+    ignored = frozenset(
+        {"user", "metadata", "service_tier", "parallel_tool_calls", "store", "safety_identifier"}
+        | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
+    )
+
+    model: str = Field(description="The model's name, as /v1/models lists it.")
+    n: int = Field(1, ge=1, description="Choices per prompt.")
+    max_tokens: int | None = Field(None, ge=1, description="Most tokens per choice.")
+    max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
+    temperature: float = Field(1.0, ge=0, le=2, description="0 takes the likeliest token.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens up to this mass.")
+    top_k: int = Field(0, ge=-1, lt=INT64, description="Keep this many of the likeliest tokens; 0 or -1 keeps all.")
+    min_p: float = Field(0.0, ge=0, le=1, description="Keep tokens at least this fraction as likely as the likeliest.")
+    seed: int | None = Field(None, ge=-INT64, lt=INT64, description="Equal seeds give equal answers; random if absent.")
+    stop: Stop | None = Field(None, description=f"Up to {MAX_STOPS} strings; the answer ends before the first of them.")
+    presence_penalty: Penalty = Field(0.0, description="Taken once from the logit of every token generated before.")
+    frequency_penalty: Penalty = Field(0.0, description="Taken from a token's logit each time it was generated.")
+    logit_bias: LogitBias = Field({}, description="Token ids, as strings, to what is added to their logits.")
+    stream: bool = Field(False, description="Whether to send server-sent events, one per committed run.")
+    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
+    speculation: SpeculationFields = Field(SpeculationFields(), description="TaskSpec's own: see the model.")
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many alternatives to report per token, None for no logprobs at all."""
+        raise NotImplementedError
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @model_validator(mode="after")
+    def _agree(self) -> GenerationFields:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise field_error("max_tokens", "give max_tokens or max_completion_tokens, not both")
+        if self.stream_options is not None and not self.stream:
+            raise field_error("stream_options", "stream_options needs stream to be true")
+        return self
+
+
+class CompletionRequest(GenerationFields):
+    """POST /v1/completions."""
+
+    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {"echo": (False,), "best_of": (1,), "suffix": ("",)}
+
+    prompt: Prompt = Field(description="Choices are numbered prompt by prompt: index = prompt * n + choice.")
+    logprobs: TopLogprobs | None = Field(None, description="Logprobs of the tokens and of this many likeliest ones.")
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.logprobs
+
+    @property
+    def prompts(self) -> dict[str, str | list[int]]:
+        """Every prompt, under the name of the field it stands in."""
+        if _kind(self.prompt) in (TEXT, TOKENS):
+            return {"prompt": cast("str | list[int]", self.prompt)}
+        return {f"prompt[{index}]": cast("str | list[int]", prompt) for index, prompt in enumerate(self.prompt)}
+
+
+class TextPart(Fields):
+    unsupported: ClassVar[dict[str, tuple[object, ...]]] = dict.fromkeys(
+        ("image_url", "input_audio", "file", "refusal"), ()
+    )
+
+    type: Literal["text"] = Field(description="Images, audio and files are not supported.")
+    text: str
+
+
+Content = Annotated[
+    Annotated[str, Tag(TEXT)] | Annotated[list[TextPart], Field(min_length=1), Tag(PARTS)],
+    _takes("a string or a list of text parts"),
+]
+
+
+class Message(Fields):
+    ignored = frozenset({"name", "refusal", "annotations"})
+    unsupported: ClassVar[dict[str, tuple[object, ...]]] = dict.fromkeys(
+        ("tool_calls", "function_call", "audio", "tool_call_id"), ()
+    )
+
+    role: Literal["system", "developer", "user", "assistant"] = Field(description="`developer` means `system`.")
+    content: Content
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class ChatRequest(GenerationFields):
+    """POST /v1/chat/completions."""
+
+    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {
+        **dict.fromkeys(("tools", "functions", "audio", "prediction", "web_search_options", "moderation"), ()),
+        **dict.fromkeys(("reasoning_effort", "verbosity"), ()),
+        "tool_choice": ("none",),
+        "function_call": ("none",),
+        "response_format": ({"type": "text"},),
+        "modalities": (["text"],),
+    }
+
+    messages: list[Message] = Field(min_length=1, description="The conversation so far, oldest first.")
+    logprobs: bool = Field(False, description="Whether to report the logprobs of the tokens.")
+    top_logprobs: TopLogprobs | None = Field(None, description="How many likeliest tokens to report beside each.")
+
+    @property
+    def alternatives(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    @model_validator(mode="after")
+    def _logprobs_asked(self) -> ChatRequest:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise field_error("top_logprobs", "top_logprobs needs logprobs to be true")
+        return self
