@@ -1,0 +1,164 @@
+"""Warps and draws against the plain Python reference, row by row."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from core.sampling_params import SamplingParams
+from core.warps import count_rows, sample, warp
+from tests.core import reference
+
+VOCAB = 12
+EIGHTHS = st.integers(-40, 40).map(lambda eighths: eighths / 8)  # exact in float32, and with many ties
+ROWS = st.lists(st.lists(EIGHTHS, min_size=VOCAB, max_size=VOCAB), min_size=1, max_size=4)
+TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=6)
+PARAMS = st.builds(
+    SamplingParams,
+    seed=st.integers(-(2**63), 2**63 - 1),
+    max_tokens=st.just(9),
+    temperature=st.sampled_from([0.0, 0.3, 0.7, 1.0, 2.0]),
+    top_k=st.integers(0, VOCAB + 2),
+    top_p=st.just(1.0) | st.integers(0, 999).map(lambda thousandths: thousandths / 1000 + 0.000437),
+    min_p=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
+    presence_penalty=st.sampled_from([0.0, 0.5, -1.25]),
+    frequency_penalty=st.sampled_from([0.0, 0.25, -2.0]),
+    logit_bias=st.dictionaries(st.integers(0, VOCAB - 1), EIGHTHS | st.sampled_from([-100.0, 100.0]), max_size=3),
+)
+
+
+def of(row: torch.Tensor) -> dict[int, float]:
+    return {token: z for token, z in enumerate(row.tolist()) if z > -math.inf}
+
+
+def one_row(logits: list[float], **knobs: float) -> dict[int, float]:
+    params = SamplingParams(seed=0, max_tokens=1, **{"temperature": 1.0, **knobs})
+    return of(warp(torch.tensor([logits]), params, None, len(logits))[0])
+
+
+@settings(max_examples=400)
+@given(ROWS, PARAMS, TOKENS, TOKENS, st.integers(1, VOCAB))
+@example([[0.0] * VOCAB], SamplingParams(seed=0, max_tokens=1, top_k=5, top_p=0.5, min_p=1.0), [], [], VOCAB)
+def test_any_request_warps_every_row_as_the_reference_does(
+    rows: list[list[float]], params: SamplingParams, history: list[int], tokens: list[int], num_valid: int
+) -> None:
+    proposed = (tokens + [0] * len(rows))[: len(rows) - 1]
+    logits = torch.tensor(rows)
+    counts = count_rows(Counter(history), proposed, logits) if params.penalised else None
+    z = warp(logits, params, counts, num_valid)
+    for j, row in enumerate(rows):
+        expected = reference.warped(row, params, Counter(history + proposed[:j]), num_valid)
+        assert of(z[j]) == expected
+        assert expected
+    assert torch.equal(logits, torch.tensor(rows))
+
+
+@settings(max_examples=300)
+@given(ROWS, PARAMS, TOKENS, TOKENS, st.integers(1, VOCAB), st.integers(0, 2), st.integers(0, 5000))
+def test_any_request_draws_the_reference_s_token_in_every_row(
+    rows: list[list[float]],
+    params: SamplingParams,
+    history: list[int],
+    tokens: list[int],
+    num_valid: int,
+    choice: int,
+    first_position: int,
+) -> None:
+    proposed = (tokens + [0] * len(rows))[: len(rows) - 1]
+    drawn = sample(torch.tensor(rows), params, choice, first_position, Counter(history), proposed, num_valid)
+    temperature = 0.0 if params.greedy else params.temperature
+    for j, row in enumerate(rows):
+        z = reference.warped(row, params, Counter(history + proposed[:j]), num_valid)
+        score = {
+            v: z[v] + temperature * reference.gumbel(params.seed, choice, first_position + j, v) for v in sorted(z)
+        }
+        assert score[drawn[j]] >= max(score.values()) - 1e-5  # the production noise is rounded to float32
+        assert temperature > 0 or drawn[j] == max(score, key=lambda v: score[v])
+
+
+@settings(max_examples=100)
+@given(ROWS, PARAMS, TOKENS, TOKENS)
+def test_a_row_is_warped_and_drawn_alone_as_among_others(
+    rows: list[list[float]], params: SamplingParams, history: list[int], tokens: list[int]
+) -> None:
+    proposed = (tokens + [0] * len(rows))[: len(rows) - 1]
+    logits = torch.tensor(rows)
+    together = sample(logits, params, 0, 40, Counter(history), proposed, VOCAB)
+    alone = [
+        sample(logits[j : j + 1], params, 0, 40 + j, Counter(history + proposed[:j]), (), VOCAB)[0]
+        for j in range(len(rows))
+    ]
+    assert together == alone
+
+
+def test_top_k_keeps_the_lowest_ids_of_equal_logits() -> None:
+    assert one_row([1.0, 3.0, 2.0, 2.0, 2.0], top_k=3) == {1: 3.0, 2: 2.0, 3: 2.0}
+
+
+def test_top_p_keeps_the_token_that_crosses_the_mass_and_not_the_one_after() -> None:
+    quarter = [0.0, 0.0, 0.0, 0.0]
+    assert list(one_row(quarter, top_p=0.5)) == [0, 1]
+    assert list(one_row(quarter, top_p=0.500001)) == [0, 1, 2]
+    assert list(one_row(quarter, top_p=1e-9)) == [0]
+
+
+def test_top_p_counts_the_mass_top_k_left() -> None:
+    halves_and_rest = [math.log(4.0), math.log(4.0), math.log(2.0), math.log(2.0)]
+    assert list(one_row(halves_and_rest, top_p=0.6)) == [0, 1]
+    assert list(one_row(halves_and_rest, top_p=0.45)) == [0, 1]
+    assert list(one_row(halves_and_rest, top_k=2, top_p=0.45)) == [0]
+
+
+def test_top_p_beyond_the_first_look_counts_every_token() -> None:
+    flat = [0.0] * 1000
+    assert list(one_row(flat, top_p=0.25)) == list(range(250))
+    assert list(one_row(flat, top_p=0.75)) == list(range(750))
+
+
+def test_min_p_of_one_keeps_the_most_likely_and_its_equals() -> None:
+    assert one_row([1.0, 2.0, 2.0, 1.999], min_p=1.0) == {1: 2.0, 2: 2.0}
+
+
+def test_min_p_is_relative_to_the_most_likely_at_the_request_s_temperature() -> None:
+    logits = [0.0, -1.0]
+    assert list(one_row(logits, min_p=0.3)) == [0, 1]  # e^-1 = .37
+    assert list(one_row(logits, min_p=0.3, temperature=0.5)) == [0]  # e^-2 = .14
+
+
+def test_temperature_zero_skips_the_filters_but_not_bias_penalties_and_masks() -> None:
+    params = SamplingParams(
+        seed=0, max_tokens=1, temperature=0.0, top_k=1, top_p=0.1, min_p=1.0, presence_penalty=2.0, logit_bias={0: -1.0}
+    )
+    logits = torch.tensor([[5.0, 5.0, 1.0, 9.0]])
+    z = warp(logits, params, count_rows(Counter({1: 4}), (), logits), 3)
+    assert of(z[0]) == {0: 4.0, 1: 3.0, 2: 1.0}
+    assert sample(logits, params, 0, 7, Counter({1: 4}), (), 3) == [0]
+
+
+def test_penalties_count_the_proposed_tokens_before_a_row_and_never_the_prompt() -> None:
+    params = SamplingParams(seed=0, max_tokens=9, temperature=0.0, presence_penalty=0.5, frequency_penalty=1.0)
+    logits = torch.tensor([[3.0, 2.0, 0.0]] * 4)
+    assert sample(logits, params, 0, 50, Counter(), [0, 0, 1], 3) == [0, 1, 1, 0]
+    counts = count_rows(Counter({2: 5}), [0, 0, 1], logits)
+    assert counts.tolist() == [[0, 0, 5], [1, 0, 5], [2, 0, 5], [2, 1, 5]]
+
+
+def test_counts_taken_back_no_longer_penalise() -> None:
+    history = Counter([2, 2, 1])
+    history.subtract([1])
+    logits = torch.zeros(1, 3)
+    params = SamplingParams(seed=0, max_tokens=1, temperature=0.0, presence_penalty=1.0)
+    assert warp(logits, params, count_rows(history, (), logits), 3).tolist() == [[0.0, 0.0, -1.0]]
+
+
+@pytest.mark.parametrize("knobs", [{}, {"top_k": 9}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_a_lone_valid_token_is_always_drawn(knobs: dict[str, float]) -> None:
+    params = SamplingParams(seed=5, max_tokens=1, temperature=2.0, **knobs)
+    logits = torch.full((8, 40), 60.0)
+    logits[:, 0] = -60.0
+    assert sample(logits, params, 0, 0, None, range(1, 8), 1) == [0] * 8
