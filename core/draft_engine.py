@@ -102,6 +102,7 @@ class DraftEngine:
         oldest = min(session.told_at for session in self._sessions.values())
         return max(0.0, oldest + self._repeat_after() - self._clock())
 
+    @torch.inference_mode()
     def step(self) -> None:
         """One draft pass: a token for every unfinished chain, or a chunk of its prompt."""
         batch: list[tuple[DraftSession, Rows]] = []

@@ -6,6 +6,7 @@ why and every later call raises it.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -18,6 +19,8 @@ from typing import TypeVar
 import zmq
 
 from core.errors import TaskSpecError
+
+logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -54,7 +57,7 @@ class EngineThread(ABC):
         """Run `work` on the engine's thread; the future holds what it returns or raises."""
         future: Future[Answer] = Future()
         if self._stopping.is_set():
-            future.set_exception(EngineStopped("the engine has stopped"))
+            future.set_exception(EngineStopped(f"the engine has stopped: {self.error!r}"))
             return future
         self._inbox.put(lambda: _settle(future, work))
         self._ring()
@@ -84,6 +87,7 @@ class EngineThread(ABC):
                     self._sleep(wait)
         except BaseException as error:  # noqa: BLE001 - whatever it was, callers must learn of it
             self.error = error
+            logger.critical("%s has stopped", self._thread.name, exc_info=error)
         finally:
             self._stopping.set()
             self._drain_inbox()

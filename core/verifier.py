@@ -81,7 +81,7 @@ class Verifier(EngineThread):
     def _ended(self) -> None:
         self._wire.close()
         self._context.term()
-        stopped = EngineStopped("the verifier has stopped")
+        stopped = EngineStopped(f"the verifier has stopped: {self.error!r}")
         stopped.__cause__ = self.error
         for index, sink in self._sinks.values():
             sink(index, stopped)

@@ -134,6 +134,7 @@ class VerifyEngine:
         standings = [self._standing(session, now) for session in self._running.values() if session.leader is None]
         return seconds_to_wait(standings, self.costs) if standings else None
 
+    @torch.inference_mode()
     def step(self) -> list[tuple[int, Run]]:
         """One target pass over every running session; returns what each committed."""
         self._admit()

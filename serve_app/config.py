@@ -13,6 +13,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from core import family
 from core.errors import ConfigError
 
 GENERAL = "general"
@@ -103,6 +104,19 @@ class ServiceConfig(Section):
         if GENERAL not in self.pools:
             raise ValueError(f"pools needs an entry `{GENERAL}:`, the un-adapted draft; write `{GENERAL}: {{}}`")
         return self
+
+
+def locate(name: str) -> str:
+    """Where a model is: `family:target`, `family:draft` and `family:router` are the shipped ones, all else as it is."""
+    shipped = {"family:target": family.TARGET_DIR, "family:draft": family.DRAFT_DIR, "family:router": family.ROUTER_DIR}
+    if name.startswith("family:") and name not in shipped:
+        raise ConfigError(f"the family has no {name!r}; write one of {sorted(shipped)}")
+    return str(shipped.get(name, name))
+
+
+def pool_application(task: str) -> str:
+    """Name of the Serve application that serves the task's drafts."""
+    return f"draft-{task}"
 
 
 def shipped_configs() -> list[str]:

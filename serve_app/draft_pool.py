@@ -1,0 +1,52 @@
+"""The deployment around `core.drafter.Drafter`: one application per task, its replicas all serving one adapter.
+
+A draft session is an ongoing Serve request for as long as the generation lasts, so Serve's routing, autoscaling,
+draining and metrics see the true load; its tokens travel on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+from core.draft_engine import DraftConfig
+from core.drafter import Drafter
+from core.id_map import same_id_map
+from core.messages import OpenSession
+from core.model.base import Model
+from serve_app.config import ServiceConfig, locate
+from serve_app.loading import load_draft
+
+
+class DraftPool:
+    """A draft replica. Imports neither transformers nor peft: it starts in seconds and stays small."""
+
+    def __init__(self, config: ServiceConfig, task: str) -> None:
+        num_valid = same_id_map(locate(config.target.model), locate(config.draft.model))
+        limits = DraftConfig(max_sessions=config.draft.max_sessions)
+        self._drafter = Drafter(self._model(config, task), num_valid, limits, adapter=task)
+        self._drafter.start()
+
+    def _model(self, config: ServiceConfig, task: str) -> Model:
+        return load_draft(config.draft, config.pools[task].adapter)
+
+    async def session(self, opened: OpenSession) -> AsyncIterator[None]:
+        """Draft for one generation until the verifier ends it, falls silent, or the call is cancelled."""
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        opening = self._drafter.open(opened, lambda: loop.call_soon_threadsafe(over.set))
+        try:
+            await asyncio.wrap_future(opening)
+            yield None  # the caller's first item: the session is open
+            await over.wait()
+        finally:
+            self._drafter.close(opened.session)
+
+    async def counts(self) -> Counter[str]:
+        """What engine and wire have counted, and the sessions open now."""
+        return await asyncio.wrap_future(self._drafter.counts())
+
+    def check_health(self) -> None:
+        """Serve restarts the replica when this raises."""
+        if not self._drafter.alive:
+            raise RuntimeError("the draft's engine has stopped") from self._drafter.error

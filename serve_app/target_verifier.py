@@ -1,0 +1,73 @@
+"""The deployment around `core.verifier.Verifier`: generations in over Serve, runs out as a stream.
+
+One Serve call per prompt, open for as long as the generation lasts; a cancelled call frees its sessions at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import msgspec
+import ray
+import torch
+
+from core.generation import GenerationRequest, Run
+from core.messages import Address
+from core.tokenizer import load_tokenizer
+from core.verifier import Verifier
+from core.verify_engine import VerifyConfig
+from serve_app.config import ServiceConfig, locate
+from serve_app.loading import load_target
+
+
+class Started(msgspec.Struct, frozen=True):
+    """First item of a generation: what a draft needs to join it. `sessions` holds one number per choice."""
+
+    sessions: tuple[int, ...]
+    verifier: Address
+
+
+class TargetVerifier:
+    """A target replica: engine, thread and wire live here; the event loop only passes runs on."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        target = config.target
+        torch.set_num_threads(target.threads)
+        limits = VerifyConfig(
+            max_sessions=target.max_sessions,
+            num_speculative_tokens=config.draft.num_speculative_tokens,
+            prefill_chunk=target.prefill_chunk,
+        )
+        tokenizer = load_tokenizer(locate(target.model))
+        self._verifier = Verifier(load_target(target), tokenizer, limits, host=ray.util.get_node_ip_address())
+        self._verifier.start()
+
+    async def generate(self, choices: list[GenerationRequest]) -> AsyncIterator[Started | tuple[int, Run]]:
+        """First `Started`, then (choice, run) as passes commit them, until every choice has finished."""
+        loop = asyncio.get_running_loop()
+        runs: asyncio.Queue[tuple[int, Run | BaseException]] = asyncio.Queue()
+        opening = self._verifier.open(
+            choices, lambda choice, run: loop.call_soon_threadsafe(runs.put_nowait, (choice, run))
+        )
+        try:
+            yield Started(tuple(await asyncio.wrap_future(opening)), self._verifier.address)
+            unfinished = len(choices)
+            while unfinished:
+                choice, run = await runs.get()
+                if isinstance(run, BaseException):
+                    raise run
+                unfinished -= run.finish_reason is not None
+                yield choice, run
+        finally:
+            opening.add_done_callback(lambda opened: self._verifier.close(opened.result()) if not opened.exception() else None)
+
+    async def counts(self) -> Counter[str]:
+        """What engine and wire have counted, and the sessions open now."""
+        return await asyncio.wrap_future(self._verifier.counts())
+
+    def check_health(self) -> None:
+        """Serve restarts the replica when this raises."""
+        if not self._verifier.alive:
+            raise RuntimeError("the verifier's engine has stopped") from self._verifier.error
