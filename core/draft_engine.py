@@ -40,9 +40,9 @@ class DraftEngine:
         self._round = Smoothed(config.first_repeat / 3)
         self._sessions: dict[int, DraftSession] = {}
 
-    @property
-    def num_sessions(self) -> int:
-        return len(self._sessions)
+    def gauges(self) -> Counter[str]:
+        """What is held now."""
+        return Counter(sessions=len(self._sessions), pages=self._model.num_used_pages)
 
     def open(self, opened: OpenSession, peer: bytes) -> None:
         """Join a generation; a session opened twice starts afresh."""

@@ -39,8 +39,8 @@ class Drafter(EngineThread):
         return self.call(lambda: self._close(number))
 
     def counts(self) -> Future[Counter[str]]:
-        """What the engine and the wire have counted, with `sessions` open now."""
-        return self.call(lambda: self._engine.counts + self._wire.counts + Counter(sessions=self._engine.num_sessions))
+        """What the engine and the wire have counted, with the `sessions` and `pages` held now."""
+        return self.call(lambda: self._engine.counts + self._wire.counts + self._engine.gauges())
 
     def _open(self, opened: OpenSession, on_close: Callable[[], None]) -> None:
         self._engine.open(opened, self._wire.connect(opened.verifier))

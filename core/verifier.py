@@ -46,8 +46,8 @@ class Verifier(EngineThread):
         return self.call(lambda: self._close(numbers))
 
     def counts(self) -> Future[Counter[str]]:
-        """What the engine and the wire have counted, with `sessions` open now."""
-        return self.call(lambda: self._engine.counts + self._wire.counts + Counter(sessions=self._engine.num_sessions))
+        """What the engine and the wire have counted, with the `sessions` and `pages` held now."""
+        return self.call(lambda: self._engine.counts + self._wire.counts + self._engine.gauges())
 
     def _open(self, choices: Sequence[GenerationRequest], sink: Sink) -> list[int]:
         numbers = self._engine.open(choices)

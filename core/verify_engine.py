@@ -79,9 +79,9 @@ class VerifyEngine:
         self._sessions: dict[int, VerifySession] = {}
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
-    @property
-    def num_sessions(self) -> int:
-        return len(self._sessions)
+    def gauges(self) -> Counter[str]:
+        """What is held now."""
+        return Counter(sessions=len(self._sessions), pages=self._model.num_used_pages)
 
     def open(self, choices: Sequence[GenerationRequest]) -> list[int]:
         """Take in the choices of one prompt; those with equal tokens share one prefill. Returns their numbers."""

@@ -29,6 +29,10 @@ class Model(Protocol):
     vocab_size: int  # width of the logits, padding included
     context: int  # most tokens a session may hold
 
+    @property
+    def num_used_pages(self) -> int:
+        """Cache pages that sessions hold now."""
+
     def open(self, session: int) -> None:
         """Start an empty session."""
 

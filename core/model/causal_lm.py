@@ -34,8 +34,8 @@ class CausalLM(Model):
         self._planner = Planner(config.num_heads // config.num_kv_heads, config.context, cache.dtype, cache.device)
 
     @property
-    def num_free_pages(self) -> int:
-        return self._pool.num_free
+    def num_used_pages(self) -> int:
+        return self._pool.num_pages - self._pool.num_free
 
     def open(self, session: int) -> None:
         self._pool.open(session)

@@ -29,6 +29,10 @@ class ToyModel:
         self._salt = salt
         self._table = torch.randn(ROWS, VOCAB_SIZE, generator=torch.Generator().manual_seed(7)) * sharpness
 
+    @property
+    def num_used_pages(self) -> int:
+        return len(self.cached)
+
     def open(self, session: int) -> None:
         assert session not in self.cached
         self.cached[session] = []
@@ -94,6 +98,6 @@ def plain_tokens(asked: GenerationRequest, salt: int = 0, context: int = 4096) -
     engine = VerifyEngine(ToyModel(salt, context), ToyVocabulary(), VerifyConfig(), Clock())
     engine.open([asked])
     runs: list[Run] = []
-    while engine.num_sessions:
+    while engine.gauges()["sessions"]:
         runs += [run for _, run in engine.step()]
     return tuple(token for run in runs for token in run.tokens)
