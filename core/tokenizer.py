@@ -24,7 +24,7 @@ class Tokenizer:
     """One target's tokenizer; every method may be called from several threads at once.
 
     `raw` is the library's tokenizer, `eos_ids` every id that ends an answer, `num_valid` how many ids there are:
-    a model's vocabulary may be padded beyond it.
+    a model's vocabulary may be padded beyond it. `longest` is the length in bytes of the longest token.
     """
 
     def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int]) -> None:
@@ -36,11 +36,12 @@ class Tokenizer:
         self.num_valid = len(hf)
         self._byte_level = '"ByteLevel"' in json.dumps(json.loads(self.raw.to_str())["decoder"])
         added = self.raw.get_added_tokens_decoder()
+        self.longest = max(len(name.encode()) for name in self.raw.get_vocab())
         self._added: dict[int, str] = {number: token.content for number, token in added.items()}
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of a bare prompt, with the special tokens the tokenizer puts around one (BOS)."""
-        return self.raw.encode(text).ids
+        return self._ids(text, add_special_tokens=True)
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Token ids of a conversation in the target's chat template, opened for the assistant's answer.
@@ -56,7 +57,11 @@ class Tokenizer:
             text = self._hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except jinja2.TemplateError as error:
             raise InvalidRequest("messages", f"the model's chat template refuses these messages: {error}") from error
-        return self.raw.encode(str(text), add_special_tokens=False).ids  # the template wrote them already
+        return self._ids(str(text), add_special_tokens=False)  # the template wrote them already
+
+    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        # the batch call, unlike the single one, lets other threads run meanwhile
+        return self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes `token` adds to the text; they need not be whole UTF-8 characters.

@@ -5,6 +5,7 @@ Whoever stops reading ends the generation: each generator here closes the one it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
@@ -23,6 +24,8 @@ from serve_app.openai.responses import Answer
 from serve_app.openai.runs import merged_runs
 from serve_app.openai.usage import UsageCount
 from serve_app.service import Service
+
+logger = logging.getLogger(__name__)
 
 Pieces = AsyncGenerator[tuple[int, Piece], None]
 
@@ -95,7 +98,8 @@ async def _events(
         try:
             async for index, piece in rest:
                 yield written(index, piece)
-        except Exception as error:  # noqa: BLE001  the status is sent: only an event can tell of whatever it is
+        except Exception as error:
+            logger.exception("a generation failed after its first tokens were sent")
             yield _data(msgspec.json.encode(describe(error)[2]))
             return
     if usage is not None:

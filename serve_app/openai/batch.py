@@ -61,7 +61,8 @@ def _check(request: GenerationFields, service: Service) -> Speculation:
         known = nearest(asked.task, list(service.tasks))
         message = f"unknown task '{shown(asked.task)}'; the nearest known one is '{known}'"
         raise InvalidRequest("speculation.task", message)
-    return Speculation(asked.enabled, asked.num_speculative_tokens, asked.task)
+    enabled = asked.enabled and asked.num_speculative_tokens != 0
+    return Speculation(enabled, asked.num_speculative_tokens, asked.task)
 
 
 def unknown_model(name: str, service: Service) -> InvalidRequest:
@@ -76,10 +77,11 @@ def _choices(
     params = _params(request, max_tokens)
     params.validate(service.vocab_size)
     asked = request.speculation
+    tokens = tuple(prompt)
     return [
         GenerationRequest(
-            tokens=tuple(prompt),
-            prompt_length=len(prompt),
+            tokens=tokens,
+            prompt_length=len(tokens),
             params=params,
             choice=choice,
             num_speculative_tokens=asked.num_speculative_tokens if asked.enabled else 0,

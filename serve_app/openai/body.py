@@ -10,7 +10,7 @@ import pydantic_core
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
-MAX_BODY_BYTES = 8 << 20
+MAX_BODY_BYTES = 2 << 20
 
 
 class JsonRequest(Request):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -13,8 +11,6 @@ from starlette.requests import ClientDisconnect
 from core.errors import InvalidRequest
 from serve_app.openai.fields import FIELD_ERROR
 from serve_app.service import Overloaded
-
-logger = logging.getLogger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499  # nobody is left to read it: it is for the logs
 
@@ -46,7 +42,6 @@ def describe(error: Exception) -> tuple[int, dict[str, str], dict[str, object]]:
             return error.status_code, dict(error.headers or {}), _body(error.detail, error.status_code, None, None)
         case ClientDisconnect():
             return CLIENT_CLOSED_REQUEST, {}, _body("the client hung up", CLIENT_CLOSED_REQUEST, None, None)
-    logger.error("a request failed inside the service", exc_info=error)
     return 500, {}, _body("the service failed while answering", 500, None, None)
 
 

@@ -11,7 +11,8 @@ from core.errors import InvalidRequest
 from serve_app.openai.requests import ChatRequest, CompletionRequest
 from serve_app.service import Service
 
-INLINE_CHARACTERS = 4096  # longer texts are tokenised in a thread: about 2 ms of the event loop
+INLINE_CHARACTERS = 4096  # longer texts are tokenised in a thread; these take about 2 ms of the event loop
+MAX_SHRINKAGE = 4  # how many times shorter a tokenizer's normalising may make a text, with much to spare
 
 Input = TypeVar("Input")
 
@@ -31,6 +32,7 @@ async def chat_prompt(request: ChatRequest, service: Service) -> list[int]:
         for message in request.messages
     ]
     size = sum(len(message["content"]) for message in messages)
+    _check_size(size, "messages", service)
     return await _encode(service.tokenizer.encode_chat, messages, size)
 
 
@@ -38,12 +40,19 @@ async def _tokens(prompt: str | list[int], field: str, service: Service) -> list
     if not prompt:
         raise InvalidRequest(field, f"'{field}' must not be empty")
     if isinstance(prompt, str):
+        _check_size(len(prompt), field, service)
         return await _encode(service.tokenizer.encode_text, prompt, len(prompt))
-    limit = service.tokenizer.num_valid
-    for index, token in enumerate(prompt):
-        if not 0 <= token < limit:
-            raise InvalidRequest(f"{field}[{index}]", f"'{field}[{index}]': token ids go from 0 to {limit - 1}")
+    if min(prompt) < 0 or max(prompt) >= service.tokenizer.num_valid:
+        raise InvalidRequest(field, f"'{field}': token ids go from 0 to {service.tokenizer.num_valid - 1}")
     return prompt
+
+
+def _check_size(characters: int, field: str, service: Service) -> None:
+    """Refuse, without tokenising it, a text that cannot possibly fit the context."""
+    most = service.context * service.tokenizer.longest * MAX_SHRINKAGE
+    if characters > most:
+        message = f"'{field}' has {characters} characters; a context of {service.context} tokens cannot hold them"
+        raise InvalidRequest(field, message, code="context_length_exceeded")
 
 
 async def _encode(encode: Callable[[Input], list[int]], value: Input, size: int) -> list[int]:

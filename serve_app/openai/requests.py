@@ -5,62 +5,31 @@ What depends on the service (its context, tasks, choices) is checked later, in `
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
-from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, Tag, model_validator
 
-from core.sampling_params import INT64, MAX_BIAS, MAX_PENALTY, MAX_STOPS, MAX_TOP_LOGPROBS
+from core.sampling_params import INT64, MAX_STOPS
 from serve_app.openai.fields import Fields, field_error
+from serve_app.openai.values import (
+    FAIL_FAST,
+    MAX_MESSAGES,
+    MAX_PARTS,
+    PARTS,
+    TEXT,
+    TOKENS,
+    LogitBias,
+    Penalty,
+    Prompt,
+    Stop,
+    TopLogprobs,
+    at_most,
+    kind,
+    takes,
+)
 
-MAX_PROMPTS = 2048
-MAX_BIASED_TOKENS = 1024
 MAX_SPECULATIVE_TOKENS = 64
 COMPLETION_MAX_TOKENS = 16
-
-# Tags in angle brackets are left out of the path that an error names.
-TEXT, TEXTS, TOKENS, TOKEN_LISTS, PARTS = "<text>", "<texts>", "<tokens>", "<token lists>", "<parts>"
-_TAGS: dict[type, str] = {str: TEXTS, int: TOKENS, list: TOKEN_LISTS, dict: PARTS}
-
-
-def _kind(value: Any) -> str | None:
-    if isinstance(value, str):
-        return TEXT
-    if not isinstance(value, list):
-        return None
-    return _TAGS.get(type(value[0])) if value else TEXTS
-
-
-def _takes(kinds: str) -> Discriminator:
-    return Discriminator(_kind, custom_error_type="kind", custom_error_message=f"must be {kinds}")
-
-
-def _biased_tokens(bias: dict[str, float]) -> dict[str, float]:
-    for key in bias:
-        if not (key.isascii() and key.isdigit() and len(key) < 10):
-            raise PydanticCustomError("token_id", "keys must be token ids written in decimal digits")
-    return bias
-
-
-NonEmpty = Annotated[str, StringConstraints(min_length=1)]
-Stop = Annotated[
-    Annotated[NonEmpty, Tag(TEXT)] | Annotated[list[NonEmpty], Field(max_length=MAX_STOPS), Tag(TEXTS)],
-    _takes("a string or a list of strings"),
-]
-Prompt = Annotated[
-    Annotated[str, Tag(TEXT)]
-    | Annotated[list[str], Field(max_length=MAX_PROMPTS), Tag(TEXTS)]
-    | Annotated[list[int], Tag(TOKENS)]
-    | Annotated[list[list[int]], Field(max_length=MAX_PROMPTS), Tag(TOKEN_LISTS)],
-    _takes("a string, a list of strings, a list of token ids or a list of such lists"),
-]
-LogitBias = Annotated[
-    dict[str, Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]],
-    Field(max_length=MAX_BIASED_TOKENS),
-    AfterValidator(_biased_tokens),
-]
-TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
-Penalty = Annotated[float, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)]
 
 
 class SpeculationFields(Fields):
@@ -141,7 +110,7 @@ class CompletionRequest(GenerationFields):
     @property
     def prompts(self) -> dict[str, str | list[int]]:
         """Every prompt, under the name of the field it stands in."""
-        if _kind(self.prompt) in (TEXT, TOKENS):
+        if kind(self.prompt) in (TEXT, TOKENS):
             return {"prompt": cast("str | list[int]", self.prompt)}
         return {f"prompt[{index}]": cast("str | list[int]", prompt) for index, prompt in enumerate(self.prompt)}
 
@@ -156,8 +125,9 @@ class TextPart(Fields):
 
 
 Content = Annotated[
-    Annotated[str, Tag(TEXT)] | Annotated[list[TextPart], Field(min_length=1), Tag(PARTS)],
-    _takes("a string or a list of text parts"),
+    Annotated[str, Tag(TEXT)]
+    | Annotated[list[TextPart], FAIL_FAST, Field(min_length=1), at_most(MAX_PARTS), Tag(PARTS)],
+    takes("a string or a list of text parts"),
 ]
 
 
@@ -175,6 +145,9 @@ class Message(Fields):
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
+Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), at_most(MAX_MESSAGES)]
+
+
 class ChatRequest(GenerationFields):
     """POST /v1/chat/completions."""
 
@@ -187,7 +160,7 @@ class ChatRequest(GenerationFields):
         "modalities": (["text"],),
     }
 
-    messages: list[Message] = Field(min_length=1, description="The conversation so far, oldest first.")
+    messages: Messages = Field(description="The conversation so far, oldest first.")
     logprobs: bool = Field(False, description="Whether to report the logprobs of the tokens.")
     top_logprobs: TopLogprobs | None = Field(None, description="How many likeliest tokens to report beside each.")
 

@@ -1,0 +1,76 @@
+"""The types of the fields that take more than one kind of value, with limits that are checked before anything else.
+
+A body may hold a million entries where four are allowed: lists and maps are measured first, and looked through only to
+the first fault.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, StringConstraints, Tag
+from pydantic_core import PydanticCustomError
+
+from core.sampling_params import MAX_BIAS, MAX_PENALTY, MAX_STOPS, MAX_TOP_LOGPROBS
+
+MAX_PROMPTS = 2048
+MAX_MESSAGES = 4096
+MAX_PARTS = 1024
+MAX_BIASED_TOKENS = 1024
+
+FAIL_FAST = Field(fail_fast=True)
+
+# Tags in angle brackets are left out of the path that an error names.
+TEXT, TEXTS, TOKENS, TOKEN_LISTS, PARTS = "<text>", "<texts>", "<tokens>", "<token lists>", "<parts>"
+_TAGS: dict[type, str] = {str: TEXTS, int: TOKENS, list: TOKEN_LISTS, dict: PARTS}
+
+
+def kind(value: Any) -> str | None:
+    if isinstance(value, str):
+        return TEXT
+    if not isinstance(value, list):
+        return None
+    return _TAGS.get(type(value[0])) if value else TEXTS
+
+
+def takes(kinds: str) -> Discriminator:
+    return Discriminator(kind, custom_error_type="kind", custom_error_message=f"must be {kinds}")
+
+
+def at_most(limit: int) -> BeforeValidator:
+    """Refuses what is longer before anything in it is looked at."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, list | dict) and len(value) > limit:
+            raise PydanticCustomError("too_many", f"must have at most {limit} entries")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _biased_tokens(bias: dict[str, float]) -> dict[str, float]:
+    for key in bias:
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise PydanticCustomError("token_id", "keys must be token ids written in decimal digits")
+    return bias
+
+
+NonEmpty = Annotated[str, StringConstraints(min_length=1)]
+Stop = Annotated[
+    Annotated[NonEmpty, Tag(TEXT)] | Annotated[list[NonEmpty], at_most(MAX_STOPS), Tag(TEXTS)],
+    takes("a string or a list of strings"),
+]
+Prompt = Annotated[
+    Annotated[str, Tag(TEXT)]
+    | Annotated[list[str], FAIL_FAST, at_most(MAX_PROMPTS), Tag(TEXTS)]
+    | Annotated[list[int], FAIL_FAST, Tag(TOKENS)]
+    | Annotated[list[Annotated[list[int], FAIL_FAST]], FAIL_FAST, at_most(MAX_PROMPTS), Tag(TOKEN_LISTS)],
+    takes("a string, a list of strings, a list of token ids or a list of such lists"),
+]
+LogitBias = Annotated[
+    dict[str, Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]],
+    at_most(MAX_BIASED_TOKENS),
+    AfterValidator(_biased_tokens),
+]
+TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
+Penalty = Annotated[float, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)]
