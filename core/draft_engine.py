@@ -66,10 +66,13 @@ class DraftEngine:
                 return None  # meant for an earlier session of the same generation
             self.close(message.session)
             return message.session
-        now = self._clock()
-        if message.tokens:
+        if message.base < 0 or not all(0 <= token < self._num_valid for token in message.tokens):
+            self.counts["dropped_bad_commit"] += 1
+            return None
+        now = session.heard_at = self._clock()
+        if message.tokens:  # without any it only says that the session lives
             self._round.observe(now - session.told_at)
-        session.heard_at, session.due = now, True
+            session.due = True
         cut = session.take(message)
         if cut is not None:
             self._forget(session, cut)
@@ -81,7 +84,8 @@ class DraftEngine:
         messages: list[tuple[bytes, Propose]] = []
         for session in self._sessions.values():
             if (session.due and session.complete) or now - session.told_at >= self._repeat_after():
-                session.due, session.told_at = False, now
+                session.told_at = now
+                session.due = session.due and not session.complete
                 messages.append((session.peer, session.proposal()))
         return messages
 
@@ -105,10 +109,7 @@ class DraftEngine:
     @torch.inference_mode()
     def step(self) -> None:
         """One draft pass: a token for every unfinished chain, or a chunk of its prompt."""
-        batch: list[tuple[DraftSession, Rows]] = []
-        for session in self._sessions.values():
-            if not session.complete:
-                batch.append((session, self._rows(session)))
+        batch = [(session, self._rows(session)) for session in self._sessions.values() if not session.complete]
         if not batch:
             return
         logits = self._model.forward([rows for _, rows in batch])
@@ -121,8 +122,8 @@ class DraftEngine:
     def _rows(self, session: DraftSession) -> Rows:
         """The next uncached tokens; logits are wanted once they reach the end of the chain."""
         number = session.opened.session
-        if session.length - session.start > self._model.context:
-            session.start = session.length - self._model.context // 2
+        if not 0 < session.length - session.start <= self._model.context:
+            session.start = max(0, session.length - self._model.context // 2)
             self._model.rollback(number, 0)
         begin = session.start + self._model.num_cached(number)
         end = min(session.length, begin + self.config.prefill_chunk)

@@ -37,6 +37,7 @@ class EngineThread(ABC):
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self._stopping = threading.Event()
+        self._closing = threading.Lock()  # nothing may enter the inbox after it was emptied for the last time
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -56,10 +57,11 @@ class EngineThread(ABC):
     def call(self, work: Callable[[], Answer]) -> Future[Answer]:
         """Run `work` on the engine's thread; the future holds what it returns or raises."""
         future: Future[Answer] = Future()
-        if self._stopping.is_set():
-            future.set_exception(EngineStopped(f"the engine has stopped: {self.error!r}"))
-            return future
-        self._inbox.put(lambda: _settle(future, work))
+        with self._closing:
+            if self._stopping.is_set():
+                future.set_exception(EngineStopped(f"the engine has stopped: {self.error!r}"))
+                return future
+            self._inbox.put(lambda: _settle(future, work))
         self._ring()
         return future
 
@@ -85,11 +87,12 @@ class EngineThread(ABC):
                 wait = self._turn()
                 if wait != 0.0:
                     self._sleep(wait)
-        except BaseException as error:  # noqa: BLE001 - whatever it was, callers must learn of it
+        except BaseException as error:  # whatever it was, callers must learn of it
             self.error = error
             logger.critical("%s has stopped", self._thread.name, exc_info=error)
         finally:
-            self._stopping.set()
+            with self._closing:
+                self._stopping.set()
             self._drain_inbox()
             self._ended()
 

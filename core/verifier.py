@@ -13,11 +13,12 @@ from concurrent.futures import Future
 
 import zmq
 
+from core.admission import Vocabulary
 from core.engine_thread import EngineStopped, EngineThread
 from core.generation import GenerationRequest, Run
 from core.messages import Address
 from core.model.base import Model
-from core.verify_engine import VerifyConfig, VerifyEngine, Vocabulary
+from core.verify_engine import VerifyConfig, VerifyEngine
 from core.wire import VerifierWire
 
 Sink = Callable[[int, Run | BaseException], None]  # (index of the choice, its run or why there will be none)

@@ -1,4 +1,4 @@
-"""Continuous batching of target passes over sessions with and without drafts; pure: no thread, socket or clock of its own.
+"""Continuous batching of target passes over sessions with and without drafts; pure: no thread, socket or clock.
 
 Enters: generation requests, proposals. Leaves: committed runs per session and messages for the drafts. Every pass
 takes one row per session plus its proposals, and prefill chunks beside them; proposals change which pass a token
@@ -10,11 +10,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import tokenizers
 import torch
 
+from core.admission import Vocabulary, check
 from core.commit import Chain
 from core.errors import InvalidRequest
 from core.estimator import AcceptanceEstimator
@@ -22,20 +22,9 @@ from core.generation import GenerationRequest, Run
 from core.logprobs import token_logprobs
 from core.messages import Close, Commit, Propose
 from core.model.base import Model, Rows
-from core.step_rule import Smoothed, Standing, StepCosts, seconds_to_wait
+from core.step_rule import Standing, StepCosts, seconds_to_wait
 from core.verify_session import Seat, VerifySession
 from core.warps import sample
-
-
-class Vocabulary(Protocol):
-    """What the engines need of the target's tokenizer; `core.tokenizer.Tokenizer` is one."""
-
-    @property
-    def raw(self) -> tokenizers.Tokenizer: ...
-    @property
-    def eos_ids(self) -> Sequence[int]: ...
-    @property
-    def num_valid(self) -> int: ...
 
 
 class VerifyConfig(NamedTuple):
@@ -85,12 +74,13 @@ class VerifyEngine:
 
     def open(self, choices: Sequence[GenerationRequest]) -> list[int]:
         """Take in the choices of one prompt; those with equal tokens share one prefill. Returns their numbers."""
+        if len(choices) > self.config.max_sessions:
+            raise InvalidRequest("n", f"{len(choices)} choices; at most {self.config.max_sessions} run at a time")
         for request in choices:
-            self._check(request)
+            check(request, self._vocabulary, self._model.context)
         group: list[VerifySession] = []
         for request in choices:
-            shares = bool(group) and request.tokens == choices[0].tokens
-            group.append(self._session(request, group[0] if shares else None))
+            group.append(self._session(request, group))
         self._sessions |= {session.number: session for session in group}
         self._pending.append(group)
         return [session.number for session in group]
@@ -113,6 +103,7 @@ class VerifyEngine:
             return
         seat = session.seat
         assert seat is not None
+        repeated = seat.answered
         if not session.take(message):
             self._drop("stale")
             if message.base > session.length:
@@ -120,6 +111,8 @@ class VerifyEngine:
         seat.heard(message.base, now)
         if message.base < session.length:
             self._tell(session, now)
+        elif repeated:  # nothing to tell, but a draft that hears nothing for long takes the session for dead
+            self._outbox[peer, session.number] = session.commit_message()
 
     def outgoing(self) -> list[tuple[bytes, Commit | Close]]:
         """Messages to send; each the newest for its session and peer."""
@@ -130,6 +123,8 @@ class VerifyEngine:
     def wait(self) -> float | None:
         """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
         self._admit()
+        if self._complete():
+            return 0.0
         now = self._clock()
         standings = [self._standing(session, now) for session in self._running.values() if session.leader is None]
         return seconds_to_wait(standings, self.costs) if standings else None
@@ -138,38 +133,31 @@ class VerifyEngine:
     def step(self) -> list[tuple[int, Run]]:
         """One target pass over every running session; returns what each committed."""
         self._admit()
+        runs: list[tuple[int, Run]] = []
+        for session in self._complete():
+            runs.append((session.number, Run((), finish_reason=session.chain.finish_reason)))
+            self._finish(session)
         feeds = self._feeds()
         if not feeds:
-            return []
+            return runs
         began = self._clock()
         logits = self._model.forward([Rows(f.session.number, f.tokens, f.num_logits) for f in feeds])
         self.costs.observe(sum(len(f.tokens) for f in feeds), self._clock() - began)
         self.counts["steps"] += 1
-        runs: list[tuple[int, Run]] = []
-        for feed, rows in zip(feeds, logits.split([f.num_logits for f in feeds]), strict=True):
+        for feed, rows in zip(feeds, torch.split(logits, [f.num_logits for f in feeds]), strict=True):
             if feed.num_logits:
-                for session in self._sharing(feed.session):
-                    runs.append((session.number, self._commit(session, rows, feed.proposals)))
+                runs += [(s.number, self._commit(s, rows, feed.proposals)) for s in self._sharing(feed.session)]
         return runs
 
     # ---- sessions
 
-    def _check(self, request: GenerationRequest) -> None:
-        if not request.tokens:
-            raise InvalidRequest("prompt", "the prompt is empty; send at least one token")
-        if len(request.tokens) >= self._model.context:
-            raise InvalidRequest(
-                "prompt", f"the prompt has {len(request.tokens)} tokens; the context holds {self._model.context}"
-            )
-        request.params.validate(self._vocabulary.num_valid)
-
-    def _session(self, request: GenerationRequest, leader: VerifySession | None) -> VerifySession:
+    def _session(self, request: GenerationRequest, group: Sequence[VerifySession]) -> VerifySession:
         vocabulary = self._vocabulary
-        chain = Chain(
-            request, eos_ids=vocabulary.eos_ids, context=self._model.context, tokenizer=vocabulary.raw
-        )
+        context = self._model.context
+        chain = Chain(request, eos_ids=vocabulary.eos_ids, context=context, tokenizer=vocabulary.raw)
         wanted = request.num_speculative_tokens
         most = self.config.num_speculative_tokens if wanted is None else min(wanted, self.config.window)
+        leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
         return VerifySession(self._new_session(), chain, most, leader)
 
     def _admit(self) -> None:
@@ -189,15 +177,23 @@ class VerifyEngine:
         self._model.close(session.number)
         if session.seat is not None:
             self._outbox[session.seat.peer, session.number] = Close(session.number, session.seat.number)
-        self._promote_followers(session)
+        self._promote_follower(session)
 
-    def _promote_followers(self, leader: VerifySession) -> None:
-        """A leader ended before its prompt was shared: its followers compute their own."""
-        for session in self._sessions.values():
-            if session.leader is leader:
-                session.leader = None
-                if session.number in self._running:
-                    self._model.open(session.number)
+    def _complete(self) -> list[VerifySession]:
+        """Sessions resumed when their answer was complete: they only have to be told so."""
+        return [session for session in self._running.values() if session.chain.finish_reason is not None]
+
+    def _followers(self, leader: VerifySession) -> list[VerifySession]:
+        return [session for session in self._sessions.values() if session.leader is leader]
+
+    def _promote_follower(self, leader: VerifySession) -> None:
+        """A leader ended before its prompt was shared: the first that waited for it leads the others."""
+        first, *others = self._followers(leader) or [leader]
+        first.leader = None
+        for other in others:
+            other.leader = first
+        if first.number in self._running:
+            self._model.open(first.number)
 
     # ---- proposals
 
@@ -211,7 +207,7 @@ class VerifyEngine:
         if seat is None or message.seat > seat.number:
             if seat is not None:
                 self._outbox[seat.peer, session.number] = Close(session.number, seat.number)
-            session.seat = Seat(peer, message.seat, self.costs.seconds(1), now)
+            session.seat = Seat(peer, message.seat, now)
             return True
         if message.seat < seat.number or peer != seat.peer:
             self._outbox[peer, session.number] = Close(session.number, message.seat)
@@ -227,6 +223,10 @@ class VerifyEngine:
         self._outbox[session.seat.peer, session.number] = session.commit_message()
         session.seat.asked(session.length, now)
 
+    def _lapsed(self, seat: Seat, now: float) -> bool:
+        """A draft that let its lease and its repeats pass is forgotten until it is heard."""
+        return now - seat.heard_at > self.config.draft_lease + 4 * self.costs.seconds(1)
+
     def _standing(self, session: VerifySession, now: float) -> Standing:
         uncached = session.length - self._model.num_cached(session.number)
         seat = session.seat
@@ -234,9 +234,8 @@ class VerifyEngine:
         if seat is None or uncached > 1:
             return Standing(0.0, 1.0, 1.0, min(uncached, self.config.prefill_chunk), 0)
         later = session.expected_length()
-        silent = now - seat.heard_at > self.config.draft_lease
         return Standing(
-            0.0 if silent or later <= proposed else seat.arrival(session.length, now),
+            0.0 if self._lapsed(seat, now) or later <= proposed else seat.arrival(session.length, now),
             self.acceptance.expected_tokens(seat.adapter, proposed),
             self.acceptance.expected_tokens(seat.adapter, later),
             1 + proposed,
@@ -263,15 +262,15 @@ class VerifyEngine:
 
     def _sharing(self, session: VerifySession) -> list[VerifySession]:
         """The session, and those that waited for its prompt, forked now that it is cached."""
-        followers = [s for s in self._sessions.values() if s.leader is session]
+        followers = self._followers(session)
         for follower in followers:
             self._model.fork(session.number, follower.number)
             follower.leader = None
         return [session, *followers]
 
     def _commit(self, session: VerifySession, logits: torch.Tensor, proposals: tuple[int, ...]) -> Run:
-        chain, params = session.chain, session.chain.params
-        drawn = sample(logits, params, chain.choice, session.length, chain.counts, proposals, self._vocabulary.num_valid)
+        chain, params, num_valid = session.chain, session.chain.params, self._vocabulary.num_valid
+        drawn = sample(logits, params, chain.choice, session.length, chain.counts, proposals, num_valid)
         logprobs = () if params.logprobs is None else token_logprobs(logits, drawn, params.logprobs)
         run = chain.commit(drawn, proposals, logprobs)
         session.committed(run.tokens)
@@ -280,8 +279,9 @@ class VerifyEngine:
             self._finish(session)
         else:
             self._model.rollback(session.number, session.length - 1)
-            if session.seat is not None:
-                self._tell(session, self._clock())
+            now = self._clock()
+            if session.seat is not None and not self._lapsed(session.seat, now):
+                self._tell(session, now)
         return run
 
     def _count(self, session: VerifySession, run: Run) -> None:

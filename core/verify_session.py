@@ -18,17 +18,18 @@ class Seat:
     """The draft that holds a session: who it is, what it knows, what it has in hand for the next pass.
 
     `base` is the highest count of committed tokens heard from it; `candidate` the proposed tokens that follow the
-    committed ones; `answered` whether it has spoken since the last commit.
+    committed ones; `answered` whether it has spoken since the last commit; `reply` how long it takes to answer and
+    `usual_length` how many tokens it then brings, both None until seen.
     """
 
-    def __init__(self, peer: bytes, number: int, first_reply: float, now: float) -> None:
+    def __init__(self, peer: bytes, number: int, now: float) -> None:
         self.peer = peer
         self.number = number
         self.adapter = peer.partition(b"#")[0].decode("ascii", "replace")
-        self.reply = Smoothed(first_reply)
+        self.reply: Smoothed | None = None
         self.base = 0
         self.candidate: tuple[int, ...] = ()
-        self.usual_length = 0
+        self.usual_length: int | None = None
         self.answered = False
         self.heard_at = now
         self.misses = 0
@@ -44,21 +45,29 @@ class Seat:
             del self._asks[min(self._asks)]
 
     def heard(self, base: int, now: float) -> None:
-        """A Propose with `base` arrived: measure the reply, forgive earlier misses."""
+        """A Propose with `base` arrived; only the answer to an ask measures the reply and forgives earlier misses.
+
+        Anything else would let a draft that chatters without answering be waited for at every pass.
+        """
         self.heard_at = now
-        self.misses = 0
         self.base = max(self.base, base)
         asked_at = self._asks.pop(base, None)
-        if asked_at is not None:
+        if asked_at is None:
+            return
+        self.misses = 0
+        if self.reply is None:
+            self.reply = Smoothed(now - asked_at)
+        else:
             self.reply.observe(now - asked_at)
 
     def arrival(self, length: int, now: float) -> float:
         """Seconds until the answer to the ask at `length` is expected; 0 when there is nothing to wait for.
 
-        An ask whose latest time has passed is a miss; after two the draft is not waited for until it is heard.
+        A draft that has never answered is not waited for. An ask whose latest time has passed is a miss; after two
+        the draft is not waited for until it answers again.
         """
         asked_at = self._asks.get(length)
-        if self.answered or asked_at is None or self._missed or self.misses >= MAX_MISSES:
+        if self.reply is None or asked_at is None or self.answered or self._missed or self.misses >= MAX_MISSES:
             return 0.0
         elapsed = now - asked_at
         if elapsed >= self.reply.latest:
@@ -92,7 +101,7 @@ class VerifySession:
     def expected_length(self) -> int:
         """How many proposals the draft is expected to bring when it is waited for."""
         usual = self.seat.usual_length if self.seat is not None else 0
-        return self.chain.limit_proposals(min(usual or self.max_proposed, self.max_proposed))
+        return self.chain.limit_proposals(self.max_proposed if usual is None else min(usual, self.max_proposed))
 
     def take(self, propose: Propose) -> bool:
         """Hold the proposal up against the committed tokens; False if it contradicts them and was dropped."""

@@ -16,9 +16,11 @@ import zmq
 
 from core.messages import Address, Close, Commit, Propose
 
-MAX_FRAME = 1 << 20  # bytes
+MAX_COMMITS = 1 << 22  # bytes of a frame to a draft: every session's tokens, where it has heard none of them
+MAX_PROPOSALS = 1 << 16  # bytes of a frame to the verifier: every session's window
 QUEUED_FRAMES = 8  # per peer, inside ZeroMQ
-FRAMES_PER_TURN = 256  # so that a flooding peer cannot hold the engine
+QUEUED_SESSIONS = 1024  # per peer, in the outbox
+MESSAGES_PER_TURN = 4096  # so that a flooding peer cannot hold the engine
 
 _encode = msgspec.msgpack.Encoder().encode
 _to_verifier = msgspec.msgpack.Decoder(list[Propose])
@@ -28,14 +30,17 @@ Message = Propose | Commit | Close
 
 
 class Outbox:
-    """The newest unsent message per peer and session."""
+    """The newest unsent message per peer and session, of so many sessions per peer: the oldest gives way."""
 
     def __init__(self) -> None:
         self._messages: dict[bytes, dict[int, Message]] = {}
 
     def put(self, messages: Iterable[tuple[bytes, Message]]) -> None:
         for peer, message in messages:
-            self._messages.setdefault(peer, {})[message.session] = message
+            unsent = self._messages.setdefault(peer, {})
+            unsent[message.session] = message
+            if len(unsent) > QUEUED_SESSIONS:
+                del unsent[next(iter(unsent))]
 
     def frames(self) -> Iterator[tuple[bytes, bytes]]:
         """(peer, frame) of everything unsent."""
@@ -53,7 +58,7 @@ class VerifierWire:
         self.counts: Counter[str] = Counter()
         self._outbox = Outbox()
         public_key, secret_key = zmq.curve_keypair()
-        self.socket = _socket(context, zmq.ROUTER)
+        self.socket = _socket(context, zmq.ROUTER, MAX_PROPOSALS)
         self.socket.curve_server = True
         self.socket.curve_secretkey = secret_key
         self.socket.router_mandatory = True
@@ -62,19 +67,24 @@ class VerifierWire:
 
     def receive(self) -> Iterator[tuple[bytes, Propose]]:
         """All proposals that have arrived, with the peer each came from."""
-        for _ in range(FRAMES_PER_TURN):
+        budget = MESSAGES_PER_TURN
+        while budget > 0:
             try:
                 peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             for frame in frames:
-                try:
-                    messages = _to_verifier.decode(frame)
-                except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-                    self.counts["dropped_undecodable"] += 1
-                    continue
+                messages = self._decode(frame)
+                budget -= 1 + len(messages)
                 for message in messages:
                     yield peer, message
+
+    def _decode(self, frame: bytes) -> list[Propose]:
+        try:
+            return _to_verifier.decode(frame)
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            self.counts["dropped_undecodable"] += 1
+            return []
 
     def send(self, messages: Iterable[tuple[bytes, Commit | Close]]) -> None:
         self._outbox.put(messages)
@@ -108,7 +118,7 @@ class DraftWire:
         """Reach a verifier, at once if known; returns the peer to speak to."""
         peer = f"{address.endpoint} {address.public_key}".encode()
         if peer not in self.sockets:
-            socket = _socket(self._context, zmq.DEALER)
+            socket = _socket(self._context, zmq.DEALER, MAX_COMMITS)
             socket.routing_id = self._identity
             socket.curve_publickey, socket.curve_secretkey = self._keys
             socket.curve_serverkey = address.public_key.encode()
@@ -125,7 +135,7 @@ class DraftWire:
     def receive(self) -> Iterator[tuple[bytes, Commit | Close]]:
         """All messages that have arrived, with the verifier each came from."""
         for peer, socket in list(self.sockets.items()):
-            for _ in range(FRAMES_PER_TURN):
+            for _ in range(QUEUED_FRAMES):
                 try:
                     frame = socket.recv(zmq.NOBLOCK)
                 except zmq.Again:
@@ -152,10 +162,10 @@ class DraftWire:
             self.disconnect(peer)
 
 
-def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, max_frame: int) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
     socket.linger = 0
-    socket.maxmsgsize = MAX_FRAME
+    socket.maxmsgsize = max_frame
     socket.sndhwm = socket.rcvhwm = QUEUED_FRAMES
     socket.reconnect_ivl, socket.reconnect_ivl_max = 20, 1000
     return socket
