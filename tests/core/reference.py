@@ -40,7 +40,8 @@ def warped(
     ranked = sorted(z, key=lambda token: (-z[token], token))
     if params.top_k:
         ranked = ranked[: params.top_k]
-    ranked = _nucleus(ranked, _law(z, ranked, params.temperature), params.top_p)
+    if params.top_p < 1:
+        ranked = _nucleus(ranked, _law(z, ranked, params.temperature), params.top_p)
     law = _law(z, ranked, params.temperature)
     return {token: z[token] for token in ranked if law[token] >= params.min_p * law[ranked[0]] * (1 - 1e-12)}
 

@@ -15,8 +15,8 @@ from core.warps import count_rows, sample, warp
 from tests.core import reference
 
 VOCAB = 12
-EIGHTHS = st.integers(-40, 40).map(lambda eighths: eighths / 8)  # exact in float32, and with many ties
-ROWS = st.lists(st.lists(EIGHTHS, min_size=VOCAB, max_size=VOCAB), min_size=1, max_size=4)
+QUARTERS = st.integers(-12, 12).map(lambda quarters: quarters / 4)  # exact in float32, and with many ties
+ROWS = st.lists(st.lists(QUARTERS, min_size=VOCAB, max_size=VOCAB), min_size=1, max_size=4)
 TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=6)
 PARAMS = st.builds(
     SamplingParams,
@@ -28,7 +28,7 @@ PARAMS = st.builds(
     min_p=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
     presence_penalty=st.sampled_from([0.0, 0.5, -1.25]),
     frequency_penalty=st.sampled_from([0.0, 0.25, -2.0]),
-    logit_bias=st.dictionaries(st.integers(0, VOCAB - 1), EIGHTHS | st.sampled_from([-100.0, 100.0]), max_size=3),
+    logit_bias=st.dictionaries(st.integers(0, VOCAB - 1), QUARTERS | st.sampled_from([-100.0, 100.0]), max_size=3),
 )
 
 
