@@ -1,0 +1,107 @@
+"""Brings the service up, on a Ray of its own or on one that runs already, and says where it listens.
+
+Enters: a configuration and an address to listen on. Leaves: a base URL that answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx2 as httpx
+from rich.console import Console
+
+from core.errors import TaskSpecError
+from serve_app.config import Actors, ServiceConfig
+from serve_app.local_cluster import hush, local_cluster
+from serve_app.progress import stage
+
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+HEALTHY_WITHIN = 60.0  # seconds
+
+
+class StartFailed(TaskSpecError):
+    """The service did not come up; the message is what Ray said."""
+
+
+@contextmanager
+def hosted(config: ServiceConfig, host: str, port: int, console: Console) -> Iterator[str]:
+    """The service on a Ray of its own, for as long as the block lasts; yields its base URL.
+
+    Raises `StartFailed`, and `ConfigError` where this machine lacks the GPUs.
+    """
+    every = _actors(config)
+    cpus = sum(_least(actors) * actors.num_cpus for actors in every)
+    gpus = sum(_least(actors) * actors.num_gpus for actors in every)
+    kinds = {name for actors in every for name in actors.resources}
+    with ExitStack() as cluster:
+        try:
+            with stage(console, "Starting Ray", "Ray of its own started"):
+                cluster.enter_context(local_cluster(cpus, gpus, kinds))
+            yield _deploy(config, host, port, ANYWHERE.get(host, host), console)
+        finally:
+            with stage(console, "Stopping"):
+                cluster.close()
+
+
+def deployed(config: ServiceConfig, host: str, port: int, address: str, console: Console) -> str:
+    """Deploy on the Ray cluster at `address`, which keeps it running; returns the base URL on its head node."""
+    hush()
+    import ray
+
+    with stage(console, f"Connecting to the Ray cluster at {address}", "Connected"):
+        try:
+            ray.init(address=address, log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise StartFailed(f"no Ray cluster answers at {address}: {error}") from error
+    head = ray.get_runtime_context().gcs_address.rpartition(":")[0]
+    return _deploy(config, host, port, head if host in ANYWHERE else host, console)
+
+
+def drain() -> None:
+    """Take no more requests and let the running answers end."""
+    from ray import serve
+
+    serve.shutdown()  # type: ignore[no-untyped-call]
+
+
+def _deploy(config: ServiceConfig, host: str, port: int, reached_at: str, console: Console) -> str:
+    from serve_app import applications  # here, because Ray reads the environment when it is imported
+
+    pools = f"{len(config.pools)} draft pool{'s' if len(config.pools) > 1 else ''}"
+    parts = f"target{', router' if config.router else ''}, {pools} and ingress"
+    url = f"http://{f'[{reached_at}]' if ':' in reached_at else reached_at}:{port}"
+    with stage(console, f"Starting {parts}", f"{parts[0].upper()}{parts[1:]} started"):
+        try:
+            applications.run(config, host, port)
+        except RuntimeError as error:
+            raise StartFailed(str(error)) from error
+        _wait_until_healthy(url)
+    return url
+
+
+def _wait_until_healthy(url: str) -> None:
+    """The proxy learns its routes a moment after the applications run."""
+    deadline = time.monotonic() + HEALTHY_WITHIN
+    with httpx.Client(base_url=url, trust_env=False, timeout=5.0) as client:
+        while not _healthy(client):
+            if time.monotonic() > deadline:
+                raise StartFailed(f"{url}/healthz has not said ok for {HEALTHY_WITHIN:.0f} s")
+            time.sleep(0.1)
+
+
+def _healthy(client: httpx.Client) -> bool:
+    try:
+        return client.get("/healthz").status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _actors(config: ServiceConfig) -> list[Actors]:
+    router = [] if config.router is None else [config.router.actors]
+    return [config.target.actors, *router, config.ingress.actors, *(pool.actors for pool in config.pools.values())]
+
+
+def _least(actors: Actors) -> int:
+    return actors.replicas if actors.autoscaling is None else actors.autoscaling.min_replicas

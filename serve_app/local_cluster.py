@@ -1,0 +1,149 @@
+"""Ray for one command: started by it, used by nobody else, and gone with it, processes and files.
+
+Enters: what the service asks of its machine. It never joins a Ray that runs already: own ports, own directory, own
+token. However the block ends (an error, Ctrl-C, SIGTERM, a closed terminal), nothing is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+
+from core.errors import ConfigError
+
+OBJECT_STORE_BYTES = 80 << 20  # Ray's least is 75 MB; the service sends nothing through it
+PLENTY = 10_000.0  # of every named resource: those name kinds of node, and this machine is all of them
+GRACE_SECONDS = 5.0
+# Ray's sockets lie in its directory and their paths are limited to about 100 bytes, too few for some TMPDIRs.
+SHORT_TEMP = "/tmp"
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def local_cluster(cpus: float, gpus: float, kinds: set[str]) -> Iterator[None]:
+    """Ray with room for `cpus`, and as many nodes' worth of each of `kinds` as anyone asks for.
+
+    `cpus` are Ray's books and may be more than there are; `gpus` may not: `ConfigError`.
+    """
+    end_like_interrupt()
+    directory = tempfile.mkdtemp(prefix="taskspec-", dir=SHORT_TEMP)
+    try:
+        _start(directory, cpus, dict.fromkeys(kinds, PLENTY))
+        _check_gpus(gpus)
+        yield
+    finally:
+        with _undisturbed():
+            _stop(directory)
+
+
+def free_port(host: str) -> int:
+    """A port nothing listens on."""
+    with _bound(host, 0) as probe:
+        return int(probe.getsockname()[1])
+
+
+def check_port(host: str, port: int) -> None:
+    """`ConfigError` where the service could not listen."""
+    try:
+        with _bound(host, port):
+            return
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {error.strerror}.\n"
+            "Stop what uses it, or choose another: --port 8001, or --port 0 for any free one."
+        ) from error
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        # As servers do: the port of a service that has just ended is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+        yield probe
+
+
+def end_like_interrupt() -> None:
+    """Let SIGTERM and a closed terminal end this process the way Ctrl-C does."""
+    for number in ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
+            signal.signal(number, signal.default_int_handler)
+
+
+def hush() -> None:
+    """Keep Ray's own talk out of the terminal; what goes wrong arrives as an exception."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when ray is imported
+    import ray.serve  # noqa: F401  sets the levels of these loggers
+
+    for name in ("ray", "ray.serve"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _start(directory: str, cpus: float, resources: Mapping[str, float]) -> None:
+    if "RAY_AUTH_MODE" not in os.environ:  # Ray would take the token of the home directory, or write one there
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    hush()
+    import ray
+
+    # A closed terminal signals every process in it. Ray's inherit this mask and so outlive it, until told to end.
+    unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
+            resources=dict(resources),
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            _temp_dir=directory,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
+    end_like_interrupt()  # ray.init put a handler of its own in place
+
+
+def _check_gpus(gpus: float) -> None:
+    import ray
+
+    here = ray.cluster_resources().get("GPU", 0.0)  # type: ignore[no-untyped-call]
+    if here < gpus:
+        raise ConfigError(
+            f"this configuration takes {gpus:g} GPUs and this machine has {here:g}.\n"
+            "Deploy it on a Ray cluster that has them with --address, or take --config family, which needs none."
+        )
+
+
+def _stop(directory: str) -> None:
+    import ray
+
+    # Workers are the raylet's children: once it has gone they can no longer be told from anybody's.
+    processes = psutil.Process().children(recursive=True)
+    ray.shutdown()
+    for process in psutil.wait_procs(processes, timeout=GRACE_SECONDS)[1]:
+        process.kill()
+    psutil.wait_procs(processes, timeout=GRACE_SECONDS)
+    shutil.rmtree(Path(directory), ignore_errors=True)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """An impatient second Ctrl-C must not leave half of it running."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,44 @@
+"""Answers as they arrive in a terminal, with the tokens a draft guessed right marked.
+
+Runs of tokens enter, text goes to the console at once. Where there is no colour, marks stand around accepted text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+from tokenizers import Tokenizer
+
+from core.text import TextStream
+
+ACCEPTED = "bold green"
+OPEN, CLOSE = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+
+
+class Transcript:
+    """One answer. `show` takes what `demo_client` sees, `end` finishes the line."""
+
+    def __init__(self, console: Console, tokenizer: Tokenizer) -> None:
+        self._console = console
+        self._text = TextStream(tokenizer)
+
+    def show(self, tokens: Sequence[int], accepted: int) -> None:
+        """Print one run: its first `accepted` tokens are the draft's, the others the target's own."""
+        guessed = "".join(self._text.push(token) for token in tokens[:accepted])
+        own = "".join(self._text.push(token) for token in tokens[accepted:])
+        self._print(mark(guessed, self._console), own)
+
+    def end(self) -> None:
+        self._print(self._text.flush(), "\n")
+
+    def _print(self, *parts: str | Text) -> None:
+        self._console.print(Text.assemble(*parts), end="", soft_wrap=True)
+
+
+def mark(text: str, console: Console) -> Text:
+    """`text` as an accepted piece."""
+    if not text:
+        return Text()
+    return Text(text, ACCEPTED) if console.color_system else Text(f"{OPEN}{text}{CLOSE}")

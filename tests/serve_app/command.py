@@ -1,0 +1,62 @@
+"""Runs `taskspec` as a person does, in a process of its own, and finds whatever it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+MARK = "TASKSPEC_TEST_MARK"  # in the environment of the command, and so of everything it starts
+
+
+class Command:
+    """A running `taskspec`, in a session of its own as in a terminal of its own. `home` stands for the user's."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self._mark = uuid.uuid4().hex
+        self._directories: set[str] = set()
+        self.home = home
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "serve_app.cli", *arguments],
+            cwd=ROOT,
+            env={**os.environ, MARK: self._mark, "HOME": str(home), "COLUMNS": "80"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    @property
+    def stdout(self) -> IO[str]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def processes(self) -> list[str]:
+        """Command lines of all that it has started and that still runs, itself included."""
+        found = [" ".join(process.cmdline()) for process in psutil.process_iter() if self._started(process)]
+        self._directories |= {match for line in found for match in re.findall(r"/tmp/taskspec-\w+", line)}
+        return found
+
+    def left(self) -> list[str]:
+        """What is left of it once it has ended: processes, and directories seen while it ran."""
+        return [*self.processes(), *(name for name in self._directories if Path(name).exists())]
+
+    def kill(self) -> None:
+        """Whatever happens in a test, nothing outlives it."""
+        for process in psutil.process_iter():
+            if self._started(process):
+                process.kill()
+        self.process.communicate()
+
+    def _started(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(MARK) == self._mark
+        except psutil.Error:  # ended meanwhile, or somebody else's
+            return False

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tokenizers import Tokenizer
+
+from core.family import TARGET_DIR
+from core.family.corpora import TASKS
+from serve_app.config import Pool, load_config
+from serve_app.demo import meaning, questions, report
+from serve_app.demo_client import Answer, BadAnswer, Client, Question
+from serve_app.demo_table import DemoTable, Outcome
+from serve_app.transcript import CLOSE, OPEN, Transcript
+from tests.serve_app.command import Command
+
+FAMILY = load_config("family")
+
+
+def outcome(task: str, runs: list[int], proposed: int, accepted: int, *, routed: str, plain: list[int]) -> Outcome:
+    tokens = list(range(sum(runs)))
+    return Outcome(
+        Question(task, f"a prompt of {task}", 0.0, 1),
+        Answer(tokens, "", "stop", runs, proposed, accepted, routed),
+        Answer(plain, "", "stop", [1] * len(plain), 0, 0, "general"),
+    )
+
+
+@pytest.fixture
+def table() -> DemoTable:
+    return DemoTable(
+        [
+            outcome("math", [1, 5, 3], proposed=8, accepted=6, routed="math", plain=list(range(9))),
+            outcome("math", [1, 1], proposed=0, accepted=0, routed="general", plain=list(range(2))),
+            outcome("logic", [1, 4], proposed=4, accepted=3, routed="logic", plain=[0, 1, 2, 9, 4]),
+        ]
+    )
+
+
+def printed(table: DemoTable, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    report(table, FAMILY, console)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_questions_are_the_same_every_time_and_of_every_task_at_both_temperatures() -> None:
+    for per_task in (1, 2, 5):
+        asked = questions(per_task)
+        assert asked == questions(per_task)
+        assert [question.task for question in asked] == [task for task in TASKS for _ in range(per_task)]
+        assert {question.temperature for question in asked} == {0.0, 1.0}
+        assert len({question.seed for question in asked}) == len(asked)
+
+
+def test_figures_of_a_task_are_over_its_prompts_and_the_prefill_is_no_pass(table: DemoTable) -> None:
+    assert table.as_json()["tasks"]["math"] == {
+        "prompts": 2,
+        "routed": {"math": 1, "general": 1},
+        "acceptance_rate": 6 / 8,
+        "tokens_per_target_pass": (5 + 3 + 1) / 3,
+        "equal": 2,
+    }
+
+
+def test_a_total_counts_everything_and_one_different_answer_spoils_it(table: DemoTable) -> None:
+    total = table.as_json()["total"]
+    assert (total["prompts"], total["equal"], total["acceptance_rate"]) == (3, 2, 9 / 12)
+    assert not table.all_equal
+
+
+def test_an_answer_of_one_token_has_no_figures_yet_is_compared() -> None:
+    row = DemoTable([outcome("math", [1], 0, 0, routed="general", plain=[0])]).as_json()["tasks"]["math"]
+    assert (row["acceptance_rate"], row["tokens_per_target_pass"], row["equal"]) == (None, None, 1)
+
+
+def test_the_printed_table_tells_where_an_answer_differs(table: DemoTable) -> None:
+    shown = printed(table)
+    assert "math 1/2, general 1/2" in shown
+    assert "own task 2/3" in shown
+    assert "different from token 3: logic" in shown
+    assert "NOT" in shown
+
+
+def test_the_table_fits_eighty_columns(table: DemoTable) -> None:
+    assert "logic 1/1" in printed(table, width=80)
+
+
+def test_the_meaning_says_whether_drafts_are_adapted(table: DemoTable) -> None:
+    adapted = FAMILY.model_copy(update={"pools": {**FAMILY.pools, "math": Pool(adapter="somewhere")}})
+    assert "un-adapted" in meaning(table, FAMILY)
+    assert "1 of 7 pools" in meaning(table, adapted)
+
+
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_transcript_marks_accepted_tokens_and_loses_no_text(colours: bool) -> None:
+    tokenizer = Tokenizer.from_file(str(TARGET_DIR / "tokenizer.json"))
+    text = "小华买了 17 apples: \N{PILE OF POO}[b]x[/b]\n"
+    tokens = tokenizer.encode(text, add_special_tokens=False).ids
+    console = Console(file=io.StringIO(), force_terminal=colours, color_system="standard" if colours else None)
+    transcript = Transcript(console, tokenizer)
+    for start in range(0, len(tokens), 3):
+        transcript.show(tokens[start : start + 3], 2)
+    transcript.end()
+    shown: str = console.file.getvalue()  # type: ignore[attr-defined]
+    begun, ended = ("\x1b[1;32m", "\x1b[0m") if colours else (OPEN, CLOSE)
+    assert begun in shown
+    assert shown.replace(begun, "").replace(ended, "") == text + "\n"
+
+
+class Broken(BaseHTTPRequestHandler):
+    """Answers with what its server says, which is never a whole answer."""
+
+    def do_POST(self) -> None:
+        status, body = self.server.said  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def broken() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (503, b'{"error": {"message": "every verifier is busy"}}', "503.*every verifier is busy"),
+        (200, b'data: {"choices": []}\n\n', "broke off"),
+        (200, b'data: {"error": {"message": "the service failed"}}\n\n', "the service failed"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error(broken: ThreadingHTTPServer, status: int, body: bytes, told: str) -> None:
+    broken.said = (status, body)  # type: ignore[attr-defined]
+
+    async def ask() -> Answer:
+        async with Client(f"http://127.0.0.1:{broken.server_port}", "model") as client:
+            return await client.ask(Question("math", "What is 1 + 1?", 0.0, 1), speculate=True)
+
+    with pytest.raises(BadAnswer, match=told):
+        asyncio.run(ask())
+
+
+@pytest.mark.service
+def test_the_demo_answers_every_task_exactly_and_leaves_nothing(tmp_path: Path) -> None:
+    demo = Command(tmp_path, "demo", "--prompts-per-task", "1", "--json")
+    try:
+        started = threading.Event()
+
+        def watch() -> None:
+            for _ in demo.process.stderr or ():
+                demo.processes()
+                started.set()
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        found = json.loads(demo.stdout.read())
+        watching.join()
+        assert demo.process.wait(timeout=30) == 0
+        assert started.is_set()
+        assert list(found["tasks"]) == list(TASKS)
+        assert [task["equal"] for task in found["tasks"].values()] == [1] * len(TASKS)
+        assert found["all_equal"]
+        assert found["total"]["tokens_per_target_pass"] > 1
+        assert demo.left() == []
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        demo.kill()
