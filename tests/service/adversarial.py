@@ -1,0 +1,54 @@
+"""A draft pool whose model knows nothing: it proposes random ids, as many and as fast as it may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from core.model.base import Rows
+from serve_app.config import ServiceConfig
+from serve_app.draft_pool import DraftPool
+
+
+class RandomModel:
+    """Uniform logits at every position, new ones each time."""
+
+    def __init__(self, vocab_size: int, context: int) -> None:
+        self.vocab_size = vocab_size
+        self.context = context
+        self._lengths: dict[int, int] = {}
+        self._random = torch.Generator().manual_seed(0)
+
+    @property
+    def num_used_pages(self) -> int:
+        return len(self._lengths)
+
+    def open(self, session: int) -> None:
+        self._lengths[session] = 0
+
+    def fork(self, source: int, session: int) -> None:
+        self._lengths[session] = self._lengths[source]
+
+    def num_cached(self, session: int) -> int:
+        return self._lengths[session]
+
+    def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        for rows in batch:
+            self._lengths[rows.session] += len(rows.tokens)
+        wanted = sum(rows.num_logits for rows in batch)
+        return 1e3 * torch.randn(wanted, self.vocab_size, generator=self._random)
+
+    def rollback(self, session: int, length: int) -> None:
+        self._lengths[session] = length
+
+    def close(self, session: int) -> None:
+        self._lengths.pop(session, None)
+
+
+class AdversarialPool(DraftPool):
+    """The real deployment, engine and wire around the random model."""
+
+    def _model(self, config: ServiceConfig, task: str) -> RandomModel:
+        real = super()._model(config, task)
+        return RandomModel(real.vocab_size, real.context)

@@ -1,0 +1,132 @@
+"""One service for all tests in this folder: real replicas in processes of their own, real HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2 as httpx
+import pytest
+import ray
+from ray import serve
+from ray.serve import RunTarget
+from tests.service.adversarial import AdversarialPool
+
+from core.family.corpora import TASKS, Item, items
+from serve_app.applications import CORE, draft_application, targets
+from serve_app.config import GENERAL, Pool, ServiceConfig, load_config, pool_application
+
+ADVERSARIAL = "adversarial"
+POOLS = (GENERAL, "math", "python")  # enough for routing; every pool is a process
+CONCURRENCY = 8
+Body = dict[str, Any]
+
+
+class Service(NamedTuple):
+    """The running service, over HTTP and, to read its counters, over Serve handles."""
+
+    url: str
+    config: ServiceConfig
+
+    def answer(self, body: Body) -> Body:
+        """One chat completion."""
+        return self.answers([body])[0]
+
+    def answers(self, bodies: Sequence[Body]) -> list[Body]:
+        """Chat completions, a few at a time, in the order asked."""
+        return asyncio.run(self._answers(bodies))
+
+    async def _answers(self, bodies: Sequence[Body]) -> list[Body]:
+        gate = asyncio.Semaphore(CONCURRENCY)
+        async with self.client() as client:
+
+            async def one(body: Body) -> Body:
+                async with gate:
+                    response = await client.post("/v1/chat/completions", json={"model": self.config.name} | body)
+                    assert response.status_code == 200, response.text
+                    answer: Body = response.json()
+                    return answer
+
+            return list(await asyncio.gather(*map(one, bodies)))
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, timeout=120)
+
+    def verifier(self) -> Counter[str]:
+        return _counts("TargetVerifier", CORE)
+
+    def ingress(self) -> Counter[str]:
+        return _counts("SpeculativeIngress", CORE)
+
+    def drafts(self, task: str) -> Counter[str]:
+        return _counts("DraftPool", pool_application(task))
+
+    def held(self) -> Counter[str]:
+        """Sessions and pages held anywhere."""
+        everything = [self.verifier(), *(self.drafts(task) for task in self.config.pools)]
+        return +Counter({name: sum(counts[name] for counts in everything) for name in ("sessions", "pages")})
+
+    def eventually(self, holds: Callable[[], bool], seconds: float = 20.0) -> None:
+        """Wait for something that must come true, as long as a slow machine may need."""
+        asyncio.run(_eventually(holds, seconds))
+
+
+async def _eventually(holds: Callable[[], bool], seconds: float) -> None:
+    async with asyncio.timeout(seconds):
+        while not await asyncio.to_thread(holds):
+            await asyncio.sleep(0.05)
+
+
+def _counts(deployment: str, application: str) -> Counter[str]:
+    counts: Counter[str] = serve.get_deployment_handle(deployment, application).counts.remote().result()
+    return counts
+
+
+def _as_tested(target: RunTarget, config: ServiceConfig) -> RunTarget:
+    if target.name != pool_application(ADVERSARIAL):
+        return target
+    return RunTarget(draft_application(config, ADVERSARIAL, AdversarialPool), target.name, None)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Service]:
+    shipped = load_config("family")
+    config = shipped.model_copy(update={"pools": {task: Pool() for task in (*POOLS, ADVERSARIAL)}, "router": None})
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
+    port = _free_port()
+    with tempfile.TemporaryDirectory(prefix="ts") as directory:
+        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
+        try:
+            serve.start(http_options={"host": "127.0.0.1", "port": port})
+            serve.run_many([_as_tested(target, config) for target in targets(config)])
+            yield Service(f"http://127.0.0.1:{port}", config)
+        finally:
+            serve.shutdown()
+            ray.shutdown()
+
+
+def prompts(count: int, seed: int) -> list[Item]:
+    """Held-out prompts of every task in turn."""
+    each = -(-count // len(TASKS))
+    by_task = [items(task, each, seed, split="held_out") for task in TASKS]
+    return [item for row in zip(*by_task, strict=True) for item in row][:count]
+
+
+def chat(prompt: str, **fields: Any) -> Body:
+    return {"messages": [{"role": "user", "content": prompt}]} | fields
+
+
+def token_ids(answer: Body) -> list[list[int]]:
+    return [choice["token_ids"] for choice in answer["choices"]]

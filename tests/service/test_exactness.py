@@ -1,0 +1,115 @@
+"""The answer is the plain target's, token for token, whatever is proposed, by whom, and whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import ray
+from ray.util import list_named_actors
+from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
+
+pytestmark = pytest.mark.service
+
+PLAIN = {"enabled": False}
+MODES: dict[str, Body] = {
+    "k=1": {"num_speculative_tokens": 1},
+    "k=4": {"num_speculative_tokens": 4},
+    "k=7": {"num_speculative_tokens": 7},
+    "another task's draft": {"task": "python", "num_speculative_tokens": 4},
+    "adversarial draft": {"task": ADVERSARIAL, "num_speculative_tokens": 7},
+}
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"stop": ["\n", "。"]},
+    {"presence_penalty": 0.7, "frequency_penalty": 0.4},
+    {"top_p": 0.9, "top_k": 50},
+    {"min_p": 0.05, "logit_bias": {"300": 2.0, "400": -100}},
+    {"stop": [" is"], "frequency_penalty": -0.3},
+    {"logprobs": True, "top_logprobs": 3},
+]
+
+
+def bodies(count: int, max_tokens: int, **fields: Any) -> list[Body]:
+    """Prompts of every task, temperatures 0, 0.7 and 1.0 with seeds, and every way of sampling."""
+    temperatures = itertools.cycle([0.0, 0.7, 1.0])
+    return [
+        chat(item.prompt, seed=number, temperature=temperature, max_tokens=max_tokens) | way | fields
+        for number, item, temperature, way in zip(
+            range(count), prompts(count, seed=11), temperatures, itertools.cycle(WAYS), strict=False
+        )
+    ]
+
+
+def with_speculation(asked: Sequence[Body], speculation: Body) -> list[Body]:
+    return [body | {"speculation": speculation} for body in asked]
+
+
+def proposed(answers: Sequence[Body]) -> int:
+    return sum(answer["usage"]["speculation"]["proposed"] for answer in answers)
+
+
+def visible(answer: Body) -> Any:
+    """All of an answer a client could compare, save the identity of the call and what speculation did."""
+    choices = [{name: value for name, value in choice.items() if name != "speculation"} for choice in answer["choices"]]
+    usage = {name: value for name, value in answer["usage"].items() if name != "speculation"}
+    return choices, usage
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[Body]:
+    return bodies(50, max_tokens=80)
+
+
+@pytest.fixture(scope="module")
+def plain(service: Service, asked: list[Body]) -> list[Body]:
+    answers = service.answers(with_speculation(asked, PLAIN))
+    assert proposed(answers) == 0
+    return answers
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_speculation_changes_nothing_a_client_sees(
+    service: Service, asked: list[Body], plain: list[Body], mode: str
+) -> None:
+    answers = service.answers(with_speculation(asked, MODES[mode]))
+    different = [n for n, (a, b) in enumerate(zip(answers, plain, strict=True)) if visible(a) != visible(b)]
+    assert different == []
+    assert proposed(answers) > 0
+
+
+def test_draft_killed_mid_answer_changes_nothing(service: Service) -> None:
+    """Ten long answers in two waves; in each the replica that drafts for them dies once it has proposed."""
+    long = [body | {"stop": None} for body in bodies(10, max_tokens=400, logit_bias={"2": -100})]
+    plain = service.answers(with_speculation(long, PLAIN))
+    for wave in (slice(0, 5), slice(5, 10)):
+        answers = _answers_while_killing(service, with_speculation(long[wave], {"task": "math"}))
+        assert [token_ids(answer) for answer in answers] == [token_ids(answer) for answer in plain[wave]]
+        assert proposed(answers) > 0
+
+
+def _answers_while_killing(service: Service, asked: Sequence[Body]) -> list[Body]:
+    def all_drafted_for() -> bool:
+        counts = service.drafts("math")
+        return counts["sessions"] == len(asked) and counts["drafted"] - drafted >= 20 * len(asked)
+
+    answers: list[Body] = []
+    drafted = service.drafts("math")["drafted"]
+    asking = threading.Thread(target=lambda: answers.extend(service.answers(asked)))
+    asking.start()
+    service.eventually(all_drafted_for)
+    before = _draft_replica("math")
+    ray.kill(ray.get_actor(before, namespace="serve"))
+    assert asking.is_alive(), "the answers must outlive their draft"
+    asking.join()
+    service.eventually(lambda: _draft_replica("math") not in ("", before))
+    return answers
+
+
+def _draft_replica(task: str) -> str:
+    """Name of the actor that serves the task's drafts, empty while there is none."""
+    names = [actor["name"] for actor in list_named_actors(all_namespaces=True) if f"draft-{task}#" in actor["name"]]
+    return names[0] if names else ""

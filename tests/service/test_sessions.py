@@ -1,0 +1,65 @@
+"""What a generation costs the service, and that nothing of it is left when it ends or its client goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from tests.service.conftest import CONCURRENCY, Service, chat, prompts
+
+pytestmark = pytest.mark.service
+
+ENDLESS = {"2": -100}  # bars the end-of-sequence token
+
+
+def serve_calls(service: Service) -> int:
+    counts = service.ingress()
+    return counts["verifier_calls"] + counts["router_calls"] + counts["draft_calls"]
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_a_generation_makes_the_same_few_serve_calls_however_many_rounds(service: Service, k: int) -> None:
+    calls = []
+    for max_tokens in (5, 500):
+        before = serve_calls(service)
+        body = chat("Write about the sea.", max_tokens=max_tokens, seed=1, logit_bias=ENDLESS)
+        answer = service.answer(body | {"speculation": {"num_speculative_tokens": k}})
+        assert answer["usage"]["completion_tokens"] == max_tokens
+        calls.append(serve_calls(service) - before)
+    assert calls[0] == calls[1] <= 4
+
+
+def test_clients_that_go_away_leave_nothing_behind(service: Service) -> None:
+    """200 clients hang up at a random moment, streaming or not, with one choice or three."""
+    asyncio.run(_hang_up(service, 200))
+    service.eventually(lambda: not service.held())
+    steps = service.verifier()["steps"]
+    assert service.held() == {}
+    assert service.verifier()["steps"] == steps, "a pass ran for nobody"
+
+
+async def _hang_up(service: Service, times: int) -> None:
+    chance = random.Random(5)
+    asked = [(item.prompt, chance.random(), chance.choice([1, 1, 3]), chance.random()) for item in prompts(times, seed=3)]
+    gate = asyncio.Semaphore(CONCURRENCY)
+    async with service.client() as client:
+
+        async def one(prompt: str, patience: float, n: int, streaming: float) -> None:
+            body = chat(prompt, n=n, max_tokens=400, logit_bias=ENDLESS, stream=streaming < 0.7)
+            async with gate:
+                try:
+                    async with asyncio.timeout(patience * 0.4):
+                        await client.post("/v1/chat/completions", json={"model": service.config.name} | body)
+                except TimeoutError:
+                    pass
+
+        await asyncio.gather(*(one(*each) for each in asked))
+
+
+def test_n_choices_equal_the_same_choices_asked_for_alone(service: Service) -> None:
+    body = chat("Tell me something about water.", seed=9, temperature=1.0, max_tokens=60)
+    three = service.answer(body | {"n": 3})["choices"]
+    one = service.answer(body)["choices"]
+    assert three[0]["token_ids"] == one[0]["token_ids"]
+    assert len({tuple(choice["token_ids"]) for choice in three}) == 3
