@@ -1,0 +1,75 @@
+"""Configuration files: the shipped ones load, every mistake is told with what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from core.errors import ConfigError
+from serve_app.applications import targets
+from serve_app.config import load_config, locate, parse_config, shipped_configs
+
+MINIMAL = {"name": "m", "target": {"model": "family:target"}, "draft": {"model": "family:draft"}, "pools": {"general": {}}}
+
+
+def changed(path: str, value: object) -> dict[str, object]:
+    """The minimal configuration with the dotted `path` set."""
+    content = yaml.safe_load(yaml.safe_dump(MINIMAL))
+    section = content
+    *parents, last = path.split(".")
+    for parent in parents:
+        section = section.setdefault(parent, {})
+    section[last] = value
+    return content
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_shipped_configurations_build_their_applications(name: str) -> None:
+    config = load_config(name)
+    names = [target.name for target in targets(config)]
+    assert names == [f"draft-{task}" for task in config.pools] + ["taskspec"]
+
+
+def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> None:
+    config = load_config("llama2-13b")
+    assert (config.target.model, config.draft.model) == ("meta-llama/Llama-2-13b-chat-hf", "JackFram/llama-68m")
+    assert config.target.actors.num_gpus == 1
+    assert all(0 < pool.actors.num_gpus < 1 for pool in config.pools.values())
+    assert any(pool.actors.autoscaling for pool in config.pools.values())
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("target.modle", "x", "target.modle: unknown key; did you mean `model`"),
+        ("poools", {}, "poools: unknown key; did you mean `pools`"),
+        ("pools.math", {"adaptor": "x"}, "pools.math.adaptor: unknown key; did you mean `adapter`"),
+        ("pools.general.actors", {"num_gpu": 1}, "did you mean `num_gpus`"),
+        ("pools", {"math": {}}, "write `general: {}`"),
+        ("target.dtype", "float16", "target.dtype: Input should be 'float32' or 'bfloat16'"),
+        ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),
+    ],
+)
+def test_mistakes_are_told_with_what_to_write(path: str, value: object, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(changed(path, value))
+    assert told in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_yaml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"one of \['family', 'llama2-13b'\]"):
+        load_config("famly")
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(tmp_path / "none.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("name: [")
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(broken)
+
+
+def test_an_unknown_member_of_the_family_is_refused() -> None:
+    with pytest.raises(ConfigError, match="family:target"):
+        locate("family:verifier")
+    assert locate("some/hub-id") == "some/hub-id"
