@@ -19,7 +19,9 @@ from safetensors import safe_open
 
 from core.errors import ConfigError
 
-_UNMERGED = {"use_dora": False, "modules_to_save": None, "bias": "none", "fan_in_fan_out": False}
+_PREFIX, _DOWN, _UP, _BASE = "base_model.model.", ".lora_A.weight", ".lora_B.weight", ".base_layer.weight"
+# What a plain LoRA has in its config; anything else changes the model in ways that are not added to a weight.
+_PLAIN = {"use_dora": False, "modules_to_save": None, "bias": "none", "fan_in_fan_out": False}
 
 
 def resolve(path: str | Path, patterns: tuple[str, ...] = ("*.json", "*.safetensors")) -> Path:
@@ -73,30 +75,35 @@ class Checkpoint:
 
 
 class Adapter:
-    """A peft LoRA directory: what it adds to each weight, `scale * B @ A` in fp32."""
+    """A peft LoRA directory: to a layer's weight it adds `scale * B @ A`.
+
+    Of an adapted lm_head peft by default saves the weight itself too, as `base_layer`; that one then stands.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._config = _adapter_config(directory)
         self._tensors = Checkpoint(directory)
-        self._modules = {
-            name.removeprefix("base_model.model.").removesuffix(".lora_A.weight"): name
-            for name in self._tensors.names()
-            if name.endswith(".lora_A.weight")
-        }
-        if len(self._tensors.names()) != 2 * len(self._modules):
-            raise ConfigError(f"{directory}: only LoRA matrices of linear layers can be merged")
-        self.unused = set(self._modules)
+        names = self._tensors.names()
+        self.unused = {name.removeprefix(_PREFIX).removesuffix(_DOWN) for name in names if name.endswith(_DOWN)}
+        known = {f"{_PREFIX}{module}{suffix}" for module in self.unused for suffix in (_DOWN, _UP, _BASE)}
+        if unknown := set(names) - known:
+            raise ConfigError(f"{directory}: only LoRA of linear layers can be merged, not {min(unknown)}")
+        self._modules = frozenset(self.unused)
 
-    def __contains__(self, module: str) -> bool:
-        return module in self._modules
-
-    def delta(self, module: str) -> torch.Tensor:
-        """What is added to `module`'s weight, fp32 [out, in]."""
+    def merged(self, module: str, weight: torch.Tensor) -> torch.Tensor:
+        """`weight` of `module` as adapted, fp32; as it came where the adapter leaves the module alone."""
+        if module not in self._modules:
+            return weight
         self.unused.discard(module)
-        name = self._modules[module]
-        down = self._tensors[name].float()
-        up = self._tensors[name.replace(".lora_A.", ".lora_B.")].float()
-        return self._scale(module, down.shape[0]) * (up @ down)
+        name = _PREFIX + module
+        down, up = self._tensors[name + _DOWN].float(), self._tensors[name + _UP].float()
+        if weight.shape != (up.shape[0], down.shape[1]):
+            raise ConfigError(
+                f"the adapter is another model's: {module} is {[*weight.shape]}, not {[up.shape[0], down.shape[1]]}"
+            )
+        if name + _BASE in self._tensors:
+            weight = self._tensors[name + _BASE]
+        return weight.float() + self._scale(module, down.shape[0]) * (up @ down)
 
     def _scale(self, module: str, rank: int) -> float:
         alpha: float = self._config["lora_alpha"]
@@ -114,7 +121,7 @@ def _adapter_config(directory: Path) -> dict[str, Any]:
         raise ConfigError(f"{directory}: no readable adapter_config.json ({error})") from error
     if config.get("peft_type") != "LORA":
         raise ConfigError(f"{directory}: peft_type {config.get('peft_type')!r} cannot be merged; known: LORA")
-    for key, plain in _UNMERGED.items():
+    for key, plain in _PLAIN.items():
         if config.get(key) not in (plain, None):
             raise ConfigError(f"{directory}: {key} = {config[key]!r} cannot be merged; train the adapter without")
     return config
@@ -135,8 +142,8 @@ class Weights:
     def matrix(self, module: str, source: str | None = None) -> torch.Tensor:
         """Weight of a linear layer, adapter merged; `source` names the tensor where it is another module's."""
         weight = self._checkpoint[f"{source or module}.weight"]
-        if self._adapter and module in self._adapter:
-            weight = weight.float() + self._adapter.delta(module)
+        if self._adapter:
+            weight = self._adapter.merged(module, weight)
         return weight.to(self._device, self._dtype)
 
     def check_all_merged(self) -> None:

@@ -1,0 +1,57 @@
+"""A row's product keeps its bits whatever the number of rows, also where only plain kernels exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+
+from core.model import linear
+from core.model.linear import MAX_ROWS, Linear
+
+ROWS = (4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 100, MAX_ROWS, MAX_ROWS + 1, MAX_ROWS + 3, 2 * MAX_ROWS + 2)
+
+
+@pytest.fixture(params=["laid out", "plain"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain kernels are what a torch without oneDNN has; they are not row-invariant by themselves on two threads."""
+    if request.param == "plain":
+        monkeypatch.setattr(linear, "_lay_out", lambda weight: weight)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("shape", [(96, 64), (131, 60), (64, 2048)])
+def test_bits_do_not_depend_on_the_number_of_rows(shape: tuple[int, int], bias: bool, dtype: torch.dtype) -> None:
+    check_rows(shape, bias, dtype, ROWS)
+
+
+@pytest.mark.usefixtures("kernels", "two_threads")
+def test_bits_do_not_depend_on_the_number_of_rows_on_two_threads() -> None:
+    check_rows((96, 64), False, torch.float32, (4, 5, 9, 16, 33))
+
+
+def check_rows(shape: tuple[int, int], bias: bool, dtype: torch.dtype, counts: Sequence[int]) -> None:
+    torch.manual_seed(0)
+    layer = Linear(torch.randn(shape, dtype=dtype), torch.randn(shape[0], dtype=dtype) if bias else None)
+    x = torch.randn(max(counts), shape[1], dtype=dtype)
+    wanted = layer(x)
+    assert wanted.shape == (len(x), shape[0])
+    for rows in counts:
+        assert torch.equal(layer(x[:rows]), wanted[:rows])
+        assert torch.equal(layer(x[-rows:]), wanted[-rows:])
+
+
+def test_the_product_is_right() -> None:
+    torch.manual_seed(0)
+    weight, bias, x = torch.randn(96, 64), torch.randn(96), torch.randn(7, 64)
+    torch.testing.assert_close(Linear(weight, bias)(x), x @ weight.T + bias)
