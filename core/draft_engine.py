@@ -71,8 +71,9 @@ class DraftEngine:
             return None
         now = session.heard_at = self._clock()
         if message.tokens:  # without any it only says that the session lives
-            self._round.observe(now - session.told_at)
-            session.due = True
+            if session.answered_at is not None:
+                self._round.observe(now - session.answered_at)
+            session.due, session.answered_at = True, None
         cut = session.take(message)
         if cut is not None:
             self._forget(session, cut)
@@ -83,8 +84,10 @@ class DraftEngine:
         now = self._clock()
         messages: list[tuple[bytes, Propose]] = []
         for session in self._sessions.values():
-            if (session.due and session.complete) or now - session.told_at >= self._repeat_after():
+            if (session.due and session.complete) or now >= session.told_at + self._repeat_after():
                 session.told_at = now
+                if session.answered_at is None:  # from the first answer: from repeats, a round would seem ever shorter
+                    session.answered_at = now
                 session.due = session.due and not session.complete
                 messages.append((session.peer, session.proposal()))
         return messages

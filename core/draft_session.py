@@ -22,6 +22,7 @@ class DraftSession:
         self.start = 0
         self.heard_at = now
         self.told_at = now
+        self.answered_at: float | None = None  # when the verifier was first told since its last Commit
         self.due = True  # a Propose is owed: every Commit is answered
 
     @property

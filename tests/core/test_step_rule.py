@@ -1,0 +1,272 @@
+"""When the verifier steps: on a fake clock, with drafts that are quick, slow, wrong, dead or malicious."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.simulation import PASS, PartlyRight, Simulation, Target
+from tests.core.toy import PROMPT, Clock, ToyModel, ToyVocabulary, plain_tokens, request
+
+from core.estimator import MEMORY, PRIOR_ACCEPTANCE, AcceptanceEstimator, PositionEstimate
+from core.messages import Commit, Propose
+from core.step_rule import Smoothed, Standing, StepCosts, seconds_to_wait
+from core.verify_engine import VerifyConfig, VerifyEngine
+
+ANSWER = 300
+NEVER = (math.inf, math.inf)
+MISTAKEN = 1  # a salt that makes the draft disagree nearly everywhere
+
+
+def lone(seconds: float, model: ToyModel | None = None, silence: tuple[float, float] = NEVER) -> Target:
+    """One session of `ANSWER` tokens and one draft whose pass takes `seconds`, run to the end."""
+    simulation = Simulation()
+    asked = request(ANSWER)
+    number = simulation.generate(asked)
+    simulation.join(simulation.draft(seconds, model, silence), number, asked)
+    simulation.run()
+    assert tuple(token for run in simulation.target.runs[number] for token in run.tokens) == plain_tokens(asked)
+    return simulation.target
+
+
+def plain_seconds() -> float:
+    simulation = Simulation()
+    simulation.generate(request(ANSWER))
+    simulation.run()
+    return simulation.target.passes[-1][1]
+
+
+def pauses(target: Target, since: float = 0.0) -> list[float]:
+    """How long the target stood still before each pass that began after `since`."""
+    passes = target.passes
+    return [begin - end for (_, end, _), (begin, _, _) in zip(passes, passes[1:], strict=False) if begin > since]
+
+
+@pytest.mark.parametrize(("model", "speedup"), [(ToyModel(), 2.5), (PartlyRight(5), 1.5)])
+def test_a_draft_of_an_eighth_of_a_pass_is_waited_for(model: ToyModel, speedup: float) -> None:
+    target = lone(PASS / 8, model)
+    after_prefill = target.passes[1:]
+    assert sum(proposed == 0 for _, _, proposed in after_prefill) <= 0.05 * len(after_prefill)
+    assert target.passes[-1][1] < plain_seconds() / speedup
+
+
+@pytest.mark.parametrize("seconds", [PASS / 4, PASS / 2, PASS, 1.5 * PASS, 3 * PASS, 10 * PASS, 100 * PASS])
+@pytest.mark.parametrize("model", [ToyModel(), PartlyRight(2), ToyModel(MISTAKEN)], ids=["right", "half", "wrong"])
+def test_no_draft_makes_a_lone_session_slower_than_plain(seconds: float, model: ToyModel) -> None:
+    assert lone(seconds, model).passes[-1][1] < 1.05 * plain_seconds()
+
+
+def test_a_draft_that_stops_answering_delays_two_passes_at_most() -> None:
+    died = 0.5
+    target = lone(PASS / 8, silence=(died, math.inf))
+    late = [pause for pause in pauses(target, died) if pause > 0.0]
+    assert len(late) <= 2
+    assert sum(late) < 2 * PASS
+    assert len(pauses(target, died)) > 30
+
+
+def test_a_draft_that_answers_again_is_waited_for_again() -> None:
+    died, back = 0.3, 0.8
+    target = lone(PASS / 8, silence=(died, back))
+    afterwards = [proposed for begin, _, proposed in target.passes if begin > back + 3 * PASS]
+    assert len(afterwards) > 20
+    assert sum(proposed == 0 for proposed in afterwards) <= 0.05 * len(afterwards)
+
+
+def test_a_dead_draft_does_not_hold_up_the_others() -> None:
+    died = 0.4
+    simulation = Simulation()
+    for seed in range(4):
+        asked = request(ANSWER, seed=seed)
+        silence = (died, math.inf) if seed == 0 else NEVER
+        simulation.join(simulation.draft(PASS / 8, silence=silence), simulation.generate(asked), asked)
+    simulation.run()
+    assert max(pauses(simulation.target, died)) < PASS
+    assert sum(pause > 0.6 * PASS for pause in pauses(simulation.target, died)) <= 2
+
+
+class Chatterer:
+    """Speaks all the time and never answers what it was asked."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.engine = VerifyEngine(ToyModel(), ToyVocabulary(), VerifyConfig(), self.clock)
+        [self.number] = self.engine.open([request(ANSWER)])
+        self.paused = 0.0
+
+    def hear(self, base: int, tokens: tuple[int, ...] = ()) -> None:
+        self.engine.receive(b"evil#0", Propose(self.number, 0, base, tokens))
+
+    def one_pass(self, chatter: tuple[int, tuple[int, ...]]) -> None:
+        """Wait as long as the engine wants to, chattering all the while, then pass."""
+        while (wait := self.engine.wait()) != 0.0:
+            assert wait is not None
+            self.clock.now += min(wait, PASS / 10)
+            self.paused += min(wait, PASS / 10)
+            self.hear(*chatter)
+        self.engine.step()
+        self.engine.costs.observe(1, PASS)
+        self.clock.now += PASS
+
+    def told(self) -> int | None:
+        """How many tokens the draft has been told of."""
+        commits = [message for _, message in self.engine.outgoing() if isinstance(message, Commit)]
+        return commits[-1].base + len(commits[-1].tokens) if commits else None
+
+
+def test_chatter_that_answers_nothing_is_not_waited_for() -> None:
+    evil = Chatterer()
+    evil.one_pass((0, ()))
+    for _ in range(3):  # a good start: prompt answers
+        evil.hear(evil.told() or len(PROMPT))
+        evil.hear(evil.told() or len(PROMPT), (1, 2, 3, 4))
+        evil.one_pass((0, (23,)))
+    before = evil.paused
+    for _ in range(60):
+        evil.one_pass((0, (23,)))
+    assert evil.paused - before <= 2 * PASS
+
+
+def test_a_draft_that_answers_with_nothing_is_not_waited_for() -> None:
+    evil = Chatterer()
+    evil.one_pass((0, ()))
+    base = len(PROMPT)
+    for _ in range(40):
+        evil.clock.now += PASS / 2
+        base = evil.told() or base
+        evil.hear(base)
+        evil.one_pass((base, ()))
+    assert evil.paused == 0.0
+
+
+# ---- the rule by itself
+
+
+def costs(seconds: float = 1.0) -> StepCosts:
+    measured = StepCosts()
+    for rows in (1, 2, 4, 8, 16, 32):
+        measured.observe(rows, seconds)
+    return measured
+
+
+def test_nothing_to_wait_for_means_now() -> None:
+    assert seconds_to_wait([Standing(0.0, 1.0, 1.0, 1, 0)], costs()) == 0.0
+    assert seconds_to_wait([Standing(0.0, 3.0, 3.0, 4, 5)], costs()) == 0.0
+
+
+def test_before_any_measurement_nothing_is_waited_for() -> None:
+    assert seconds_to_wait([Standing(0.5, 1.0, 4.0, 1, 5)], StepCosts()) == 0.0
+
+
+@pytest.mark.parametrize(("arrival", "expected"), [(0.5, 0.5), (1.9, 1.9), (2.1, 0.0)])
+def test_a_lone_session_waits_while_the_gain_outweighs_the_time(arrival: float, expected: float) -> None:
+    # 3 tokens in arrival + 1 seconds against 1 token in 1 second: worth it below 2 seconds
+    assert seconds_to_wait([Standing(arrival, 1.0, 3.0, 1, 5)], costs()) == expected
+
+
+def test_the_others_in_the_batch_count_against_waiting() -> None:
+    waiting, plain = Standing(0.5, 1.0, 3.0, 1, 5), Standing(0.0, 1.0, 1.0, 1, 0)
+    assert seconds_to_wait([waiting, *[plain] * 2], costs()) == 0.5  # 5 / 1.5 > 3
+    assert seconds_to_wait([waiting, *[plain] * 4], costs()) == 0.0  # 7 / 1.5 < 5
+
+
+def test_several_drafts_are_waited_for_as_far_as_each_pays() -> None:
+    soon, later = Standing(0.2, 1.0, 3.0, 1, 5), Standing(5.0, 1.0, 3.0, 1, 5)
+    assert seconds_to_wait([soon, later], costs()) == 0.2
+    assert seconds_to_wait([soon, Standing(0.3, 1.0, 3.0, 1, 5)], costs()) == 0.3
+
+
+standings = st.builds(
+    Standing,
+    st.just(0.0) | st.floats(1e-4, 10.0),
+    st.floats(1.0, 5.0),
+    st.floats(1.0, 5.0),
+    st.integers(1, 8),
+    st.integers(1, 8),
+)
+
+
+@given(st.lists(standings, min_size=1, max_size=8))
+def test_the_chosen_moment_has_the_best_rate(batch: list[Standing]) -> None:
+    def rate(wait: float) -> float:
+        there = [0.0 < one.arrival <= wait for one in batch]
+        tokens = sum(one.expected_then if late else one.expected_now for one, late in zip(batch, there, strict=True))
+        return tokens / (wait + 1.0)
+
+    chosen = seconds_to_wait(batch, costs())
+    assert chosen in {0.0, *[one.arrival for one in batch]}
+    assert rate(chosen) == max(rate(moment) for moment in [0.0, *[one.arrival for one in batch]])
+
+
+def test_a_pass_costs_what_its_nearest_measured_size_costs() -> None:
+    measured = StepCosts()
+    measured.observe(1, 0.010)
+    measured.observe(5, 0.014)
+    assert [measured.seconds(rows) for rows in (1, 4, 7, 300)] == pytest.approx([0.010, 0.014, 0.014, 0.014])
+
+
+@given(st.lists(st.floats(0.0, 1e3), min_size=1, max_size=50))
+def test_running_estimates_stay_within_what_was_seen(durations: list[float]) -> None:
+    smoothed = Smoothed(durations[0])
+    for duration in durations:
+        smoothed.observe(duration)
+    assert min(durations) - 1e-9 <= smoothed.mean <= max(durations) + 1e-9
+    assert 0.0 <= smoothed.deviation <= max(durations)
+    assert smoothed.latest >= smoothed.mean
+
+
+# ---- the acceptance estimate
+
+
+@given(st.floats(0.0, 1.0), st.integers(0, 8))
+def test_expected_tokens_follow_the_formula(acceptance: float, proposed: int) -> None:
+    estimator = AcceptanceEstimator()
+    for position in range(proposed):
+        estimate = estimator.acceptance("math", position)
+        estimate.accepted = acceptance * estimate.tried
+    closed = proposed + 1 if acceptance == 1.0 else (1 - acceptance ** (proposed + 1)) / (1 - acceptance)
+    assert estimator.expected_tokens("math", proposed) == pytest.approx(closed)
+
+
+def test_an_unknown_adapter_has_the_prior() -> None:
+    estimator = AcceptanceEstimator()
+    assert estimator.expected_tokens("new", 0) == 1.0
+    assert estimator.expected_tokens("new", 2) == pytest.approx(1 + PRIOR_ACCEPTANCE + PRIOR_ACCEPTANCE**2)
+
+
+def test_positions_behind_a_rejection_were_not_tried() -> None:
+    estimator = AcceptanceEstimator()
+    untouched = PositionEstimate()
+    estimator.observe("math", proposed=4, accepted=1)
+    first, second, third = (estimator.acceptance("math", position) for position in range(3))
+    assert first.mean > PRIOR_ACCEPTANCE > second.mean
+    assert (third.tried, third.accepted) == (untouched.tried, untouched.accepted)
+
+
+@given(st.lists(st.booleans(), max_size=300))
+def test_estimates_are_probabilities_and_remember_a_bounded_past(outcomes: list[bool]) -> None:
+    estimate = PositionEstimate()
+    for outcome in outcomes:
+        estimate.observe(outcome)
+    assert 0.0 < estimate.mean < 1.0
+    assert estimate.tried <= MEMORY
+    assert 0.0 < estimate.deviation < 0.5
+
+
+def test_what_a_draft_did_long_ago_is_forgotten() -> None:
+    estimate = PositionEstimate()
+    for _ in range(2000):
+        estimate.observe(accepted=False)
+    for _ in range(3 * int(MEMORY)):
+        estimate.observe(accepted=True)
+    assert estimate.mean > 0.94
+
+
+def test_adapters_are_bounded_and_the_least_recent_goes() -> None:
+    estimator = AcceptanceEstimator(max_adapters=2)
+    for adapter in ("kept", "old", "kept", "new"):
+        estimator.observe(adapter, 1, 0)
+    assert estimator.acceptance("kept", 0).mean < PRIOR_ACCEPTANCE
+    assert estimator.acceptance("old", 0).mean == PRIOR_ACCEPTANCE

@@ -1,0 +1,412 @@
+"""The verify engine: one prefill for all choices, queueing, ends of every kind, and nothing left behind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+import pytest
+from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, plain_tokens, request
+
+from core.errors import InvalidRequest
+from core.generation import GenerationRequest, Run
+from core.messages import Close, Commit, Propose
+from core.model.base import Rows
+from core.sampling_params import SamplingParams
+from core.verify_engine import VerifyConfig, VerifyEngine
+
+
+class Bench:
+    """An engine over a toy target that writes down every pass and every run."""
+
+    def __init__(self, config: VerifyConfig | None = None, *, context: int = 4096, eos_ids: Sequence[int] = ()) -> None:
+        self.clock = Clock()
+        self.model = ToyModel(context=context)
+        self.model.on_forward = lambda batch: self.passes.append(list(batch))
+        self.passes: list[list[Rows]] = []
+        self.runs: dict[int, list[Run]] = defaultdict(list)
+        self.engine = VerifyEngine(self.model, ToyVocabulary(eos_ids), config or VerifyConfig(), self.clock)
+
+    def step(self) -> None:
+        for number, run in self.engine.step():
+            self.runs[number].append(run)
+
+    def finish(self) -> None:
+        while self.sessions:
+            self.step()
+
+    @property
+    def sessions(self) -> int:
+        return self.engine.gauges()["sessions"]
+
+    def tokens(self, number: int) -> tuple[int, ...]:
+        return tuple(token for run in self.runs[number] for token in run.tokens)
+
+    def propose(self, number: int, base: int, tokens: Sequence[int], seat: int = 0, peer: bytes = b"math#1") -> None:
+        self.engine.receive(peer, Propose(number, seat, base, tuple(tokens)))
+
+
+def choices(n: int, max_tokens: int = 20) -> list[GenerationRequest]:
+    return [request(max_tokens, choice=choice) for choice in range(n)]
+
+
+def resumed(asked: GenerationRequest, generated: Sequence[int]) -> GenerationRequest:
+    return msgspec.structs.replace(asked, tokens=(*asked.tokens, *generated))
+
+
+# ---- choices of one prompt
+
+
+def test_the_prompt_of_n_choices_is_computed_once() -> None:
+    bench = Bench()
+    numbers = bench.engine.open(choices(3))
+    bench.step()
+    assert [[len(rows.tokens) for rows in batch] for batch in bench.passes] == [[len(PROMPT)]]
+    bench.finish()
+    assert sum(len(rows.tokens) for batch in bench.passes for rows in batch) == len(PROMPT) + 3 * 19
+    for number, asked in zip(numbers, choices(3), strict=True):
+        assert bench.tokens(number) == plain_tokens(asked)
+    assert len({bench.tokens(number) for number in numbers}) == 3
+
+
+def test_choice_0_of_two_is_the_answer_of_one() -> None:
+    bench = Bench()
+    first, _ = bench.engine.open(choices(2))
+    bench.finish()
+    assert bench.tokens(first) == plain_tokens(request(20))
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+def test_when_the_leader_leaves_during_prefill_one_of_the_others_leads(admitted: bool) -> None:
+    bench = Bench(VerifyConfig(prefill_chunk=2))
+    leader, second, third = bench.engine.open(choices(3))
+    if admitted:
+        bench.step()
+    bench.engine.close(leader)
+    bench.finish()
+    assert bench.tokens(second) == plain_tokens(choices(3)[1])
+    assert bench.tokens(third) == plain_tokens(choices(3)[2])
+    computed = sum(len(rows.tokens) for batch in bench.passes for rows in batch)
+    assert computed == (2 if admitted else 0) + len(PROMPT) + 2 * 19
+    assert bench.model.cached == {}
+
+
+def test_a_follower_that_leaves_during_prefill_is_not_computed() -> None:
+    bench = Bench(VerifyConfig(prefill_chunk=2))
+    leader, follower = bench.engine.open(choices(2))
+    bench.step()
+    bench.engine.close(follower)
+    bench.finish()
+    assert bench.tokens(leader) == plain_tokens(request(20))
+    assert bench.tokens(follower) == ()
+
+
+def test_choices_resumed_at_different_lengths_each_go_on() -> None:
+    bench = Bench()
+    answers = [plain_tokens(asked) for asked in choices(4)]
+    known = [7, 0, 0, 20]
+    asked = [resumed(asked, answer[:n]) for asked, answer, n in zip(choices(4), answers, known, strict=True)]
+    numbers = bench.engine.open(asked)
+    bench.finish()
+    assert [bench.tokens(number) for number in numbers] == [a[n:] for a, n in zip(answers, known, strict=True)]
+    assert bench.runs[numbers[3]] == [Run((), finish_reason="length")]
+
+
+# ---- queueing
+
+
+def test_sessions_beyond_the_limit_wait_their_turn_in_order() -> None:
+    bench = Bench(VerifyConfig(max_sessions=2))
+    numbers = [bench.engine.open([request(3, seed=seed)])[0] for seed in range(5)]
+    order: list[int] = []
+    while bench.sessions:
+        bench.step()
+        assert len(bench.passes[-1]) <= 2
+        order += [number for number in bench.runs if number not in order]
+    assert order == numbers
+
+
+def test_a_group_waits_until_all_of_it_fits_and_is_not_overtaken() -> None:
+    bench = Bench(VerifyConfig(max_sessions=3))
+    [alone] = bench.engine.open([request(4)])
+    group = bench.engine.open(choices(3, max_tokens=2))
+    [last] = bench.engine.open([request(2, seed=9)])
+    for _ in range(4):
+        bench.step()
+        assert set(bench.runs) == {alone}
+    bench.step()
+    assert set(bench.runs) == {alone, *group}
+    bench.finish()
+    assert bench.tokens(last) == plain_tokens(request(2, seed=9))
+
+
+def test_a_queued_session_may_be_closed() -> None:
+    bench = Bench(VerifyConfig(max_sessions=1))
+    [first] = bench.engine.open([request(3)])
+    [second] = bench.engine.open([request(3, seed=8)])
+    [third] = bench.engine.open([request(3, seed=9)])
+    bench.engine.close(second)
+    bench.finish()
+    assert set(bench.runs) == {first, third}
+
+
+def test_more_choices_than_ever_run_together_are_refused() -> None:
+    bench = Bench(VerifyConfig(max_sessions=2))
+    with pytest.raises(InvalidRequest, match="at most 2"):
+        bench.engine.open(choices(3))
+    assert bench.engine.wait() is None
+
+
+# ---- prefill
+
+
+def test_a_long_prompt_is_computed_in_chunks_beside_running_sessions() -> None:
+    bench = Bench(VerifyConfig(prefill_chunk=16))
+    [running] = bench.engine.open([request(40)])
+    bench.step()
+    prompt = tuple(Random(1).choices(range(VOCAB_SIZE), k=100))
+    [long] = bench.engine.open([request(5, tokens=prompt)])
+    for done in range(1, 8):
+        bench.step()
+        assert len(bench.runs[running]) == 1 + done
+        assert max(len(rows.tokens) for rows in bench.passes[-1]) == min(16, 100 - 16 * (done - 1))
+    bench.finish()
+    assert bench.tokens(long) == plain_tokens(request(5, tokens=prompt))
+
+
+def test_prompts_share_the_chunk_of_a_pass() -> None:
+    bench = Bench(VerifyConfig(prefill_chunk=8))
+    for seed in range(3):
+        bench.engine.open([request(2, seed=seed)])
+    bench.step()
+    assert [len(rows.tokens) for rows in bench.passes[0]] == [5, 3]
+    bench.step()
+    assert [len(rows.tokens) for rows in bench.passes[1]] == [1, 2, 5]
+
+
+# ---- ends
+
+
+@pytest.mark.parametrize("known", [0, 1, 7, 19])
+def test_an_answer_resumed_from_a_part_goes_on_with_the_same_tokens(known: int) -> None:
+    answer = plain_tokens(request(20))
+    bench = Bench()
+    [number] = bench.engine.open([resumed(request(20), answer[:known])])
+    bench.finish()
+    assert answer[:known] + bench.tokens(number) == answer
+    assert bench.runs[number][-1].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("generated", "context", "eos", "reason"),
+    [(20, 4096, (), "length"), (12, len(PROMPT) + 12, (), "length"), (6, 4096, None, "stop")],
+)
+def test_an_answer_resumed_when_complete_is_only_told_so(
+    generated: int, context: int, eos: tuple[int, ...] | None, reason: str
+) -> None:
+    answer = plain_tokens(request(20))[:generated]
+    bench = Bench(context=context, eos_ids=answer[-1:] if eos is None else eos)
+    [number] = bench.engine.open([resumed(request(20), answer)])
+    assert bench.engine.wait() == 0.0
+    bench.step()
+    assert bench.runs[number] == [Run((), finish_reason=reason)]
+    assert bench.passes == []
+    assert (bench.sessions, bench.model.cached, bench.engine.wait()) == (0, {}, None)
+
+
+def test_a_prompt_that_leaves_room_for_one_token_gets_one() -> None:
+    bench = Bench(context=len(PROMPT) + 1)
+    [number] = bench.engine.open([request(20)])
+    bench.finish()
+    assert bench.tokens(number) == plain_tokens(request(20))[:1]
+    assert bench.runs[number][-1].finish_reason == "length"
+
+
+def test_max_tokens_1_is_one_token_whatever_is_proposed() -> None:
+    bench = Bench()
+    [number] = bench.engine.open([request(1)])
+    bench.propose(number, len(PROMPT), plain_tokens(request(4)))
+    bench.finish()
+    assert bench.runs[number] == [Run(plain_tokens(request(1)), finish_reason="length")]
+
+
+def test_eos_ends_the_answer_and_the_rest_of_the_run_is_dropped() -> None:
+    answer = plain_tokens(request(20))
+    eos = next(token for token in answer[3:] if token not in answer[:3])
+    end = answer.index(eos) + 1
+    bench = Bench(eos_ids=[eos])
+    [number] = bench.engine.open([request(20)])
+    bench.step()
+    bench.propose(number, len(PROMPT), answer[: end + 2])
+    bench.finish()
+    assert bench.tokens(number) == answer[:end]
+    assert bench.runs[number][-1].finish_reason == "stop"
+
+
+BAD = [
+    ("prompt", {"tokens": (), "prompt_length": 0}),
+    ("prompt", {"prompt_length": 0}),
+    ("prompt", {"prompt_length": len(PROMPT) + 1}),
+    ("prompt", {"tokens": (1,) * 64, "prompt_length": 64}),
+    ("prompt", {"tokens": (*PROMPT, *(1,) * 60)}),
+    ("prompt", {"tokens": (1, VOCAB_SIZE), "prompt_length": 2}),
+    ("prompt", {"tokens": (-1, 1), "prompt_length": 2}),
+    ("temperature", {"params": SamplingParams(seed=0, max_tokens=1, temperature=float("nan"))}),
+    ("max_tokens", {"params": SamplingParams(seed=0, max_tokens=0)}),
+    ("logit_bias", {"params": SamplingParams(seed=0, max_tokens=1, logit_bias={VOCAB_SIZE: 1.0})}),
+]
+
+
+@pytest.mark.parametrize(("field", "changes"), BAD)
+def test_a_request_that_cannot_be_answered_leaves_the_engine_as_it_was(field: str, changes: dict[str, object]) -> None:
+    bench = Bench(context=64)
+    with pytest.raises(InvalidRequest) as refused:
+        bench.engine.open([request(5), msgspec.structs.replace(request(5), **changes)])
+    assert refused.value.field == field
+    assert (bench.sessions, bench.model.cached, bench.engine.wait()) == (0, {}, None)
+
+
+# ---- coming and going
+
+
+def test_a_closed_session_is_gone_and_its_draft_is_told() -> None:
+    bench = Bench()
+    [number] = bench.engine.open([request(20)])
+    bench.propose(number, len(PROMPT), (1, 2), seat=4)
+    bench.step()
+    bench.engine.outgoing()
+    bench.engine.close(number)
+    bench.engine.close(number)
+    assert bench.engine.outgoing() == [(b"math#1", Close(number, 4))]
+    assert (bench.sessions, bench.model.cached, bench.engine.step()) == (0, {}, [])
+
+
+def test_random_arrivals_and_departures_leave_nothing_behind() -> None:
+    random = Random(4)
+    bench = Bench(VerifyConfig(max_sessions=6, prefill_chunk=7))
+    asked: dict[int, GenerationRequest] = {}
+    closed: set[int] = set()
+    for _ in range(1000):
+        n = random.choice([1, 1, 1, 2, 3])
+        prompt = random.choices(range(VOCAB_SIZE), k=random.randint(1, 20))
+        group = [request(random.randint(1, 9), tokens=prompt, choice=choice) for choice in range(n)]
+        asked |= dict(zip(bench.engine.open(group), group, strict=True))
+        for number in random.sample(list(asked), min(len(asked), 2)):
+            proposed = random.choices(range(VOCAB_SIZE), k=random.randint(0, 5))
+            bench.propose(number, random.randint(0, 20), proposed, random.randint(0, 2))
+        for number in random.sample(list(asked)[-20:], min(len(asked), 2)):
+            bench.engine.close(number)
+            closed.add(number)
+        for _ in range(random.randint(0, 4)):
+            bench.step()
+        bench.engine.outgoing()
+        assert len(bench.model.cached) <= 6
+    bench.finish()
+    assert (bench.model.cached, bench.engine.wait()) == ({}, None)
+    answered = 0
+    for number in [*asked][::10]:
+        answer = plain_tokens(asked[number])
+        answered += bench.tokens(number) == answer
+        assert bench.tokens(number) == answer[: len(bench.tokens(number))]
+        assert number in closed or bench.tokens(number) == answer
+    assert answered > 20
+
+
+# ---- drafts
+
+
+def told(bench: Bench, peer: bytes = b"math#1") -> list[Commit | Close]:
+    return [message for to, message in bench.engine.outgoing() if to == peer]
+
+
+def test_a_draft_is_told_what_it_does_not_know() -> None:
+    bench = Bench()
+    answer = plain_tokens(request(20))
+    [number] = bench.engine.open([request(20)])
+    bench.step()
+    bench.propose(number, len(PROMPT), ())
+    assert told(bench) == [Commit(number, len(PROMPT), answer[:1])]
+    bench.step()
+    assert told(bench) == [Commit(number, len(PROMPT), answer[:2])]
+    bench.propose(number, len(PROMPT) + 2, ())
+    assert told(bench) == []
+    bench.step()
+    assert told(bench) == [Commit(number, len(PROMPT) + 2, answer[2:3])]
+
+
+def test_a_draft_unheard_for_its_lease_is_not_spoken_to_until_it_is_heard() -> None:
+    bench = Bench(VerifyConfig(draft_lease=2.0))
+    [number] = bench.engine.open([request(50)])
+    bench.step()
+    bench.propose(number, len(PROMPT), ())
+    bench.step()
+    assert len(told(bench)) == 1
+    bench.clock.now += 2.5
+    bench.step()
+    assert (told(bench), bench.engine.wait()) == ([], 0.0)
+    bench.propose(number, len(PROMPT) + 1, ())
+    bench.step()
+    assert [len(message.tokens) for message in told(bench) if isinstance(message, Commit)] == [3]
+
+
+def test_a_draft_whose_session_is_queued_hears_that_it_lives() -> None:
+    bench = Bench(VerifyConfig(max_sessions=1))
+    bench.engine.open([request(50)])
+    [queued] = bench.engine.open([request(50)])
+    bench.propose(queued, len(PROMPT), (1, 2))
+    assert told(bench) == []
+    bench.propose(queued, len(PROMPT), (1, 2))
+    assert told(bench) == [Commit(queued, len(PROMPT), ())]
+
+
+def test_a_newer_seat_takes_over_and_the_older_draft_is_sent_away() -> None:
+    bench = Bench()
+    [number] = bench.engine.open([request(50)])
+    bench.propose(number, len(PROMPT), (1, 2), seat=0, peer=b"old#1")
+    bench.propose(number, len(PROMPT), (3,), seat=1, peer=b"new#1")
+    assert bench.engine.outgoing() == [(b"old#1", Close(number, 0))]
+    bench.propose(number, len(PROMPT), (1, 2), seat=0, peer=b"old#1")
+    bench.propose(number, len(PROMPT), (1, 2), seat=1, peer=b"thief#1")
+    assert bench.engine.outgoing() == [(b"old#1", Close(number, 0)), (b"thief#1", Close(number, 1))]
+    assert bench.engine.counts["dropped_not_its_seat"] == 2
+
+
+def test_a_draft_of_an_unknown_session_is_sent_away() -> None:
+    bench = Bench()
+    bench.propose(77, 5, (1,), seat=3)
+    assert told(bench) == [Close(77, 3)]
+
+
+@pytest.mark.parametrize(
+    ("base", "tokens", "reason"),
+    [
+        (len(PROMPT), (1,) * 17, "too_long"),
+        (-1, (1,), "too_long"),
+        (len(PROMPT), (VOCAB_SIZE,), "bad_token"),
+        (len(PROMPT), (-1,), "bad_token"),
+        (0, (9, 9), "stale"),
+        (len(PROMPT) + 1, (1,), "stale"),
+        (2**62, (), "stale"),
+    ],
+)
+def test_a_hostile_proposal_is_counted_and_dropped(base: int, tokens: tuple[int, ...], reason: str) -> None:
+    bench = Bench()
+    [number] = bench.engine.open([request(20)])
+    bench.propose(number, base, tokens)
+    assert bench.engine.counts == {f"dropped_{reason}": 1}
+    bench.finish()
+    assert bench.engine.counts["proposed"] == 0
+    assert bench.tokens(number) == plain_tokens(request(20))
+
+
+@pytest.mark.parametrize(("cap", "put"), [(None, 4), (0, 0), (2, 2), (9, 9), (99, 16)])
+def test_no_more_is_put_to_the_target_than_request_and_service_allow(cap: int | None, put: int) -> None:
+    bench = Bench()
+    answer = plain_tokens(request(60))
+    [number] = bench.engine.open([msgspec.structs.replace(request(60), num_speculative_tokens=cap)])
+    bench.step()
+    bench.propose(number, len(PROMPT) + 1, answer[1:17])
+    bench.step()
+    assert bench.runs[number][-1] == Run(answer[1 : 2 + put], proposed=put, accepted=put)
