@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.core.toy import VOCAB_SIZE, Clock, ToyModel, ToyVocabulary
-
 from core.draft_engine import DraftConfig, DraftEngine
 from core.generation import GenerationRequest, Run
 from core.messages import Address, OpenSession
 from core.model.base import Rows
 from core.verify_engine import VerifyConfig, VerifyEngine
+from tests.core.toy import VOCAB_SIZE, Clock, ToyModel, ToyVocabulary
 
 VERIFIER = b"verifier"
 PASS = 0.010  # seconds of a target pass with few rows
@@ -89,7 +88,7 @@ class Draft(Actor):
         self.silence = silence
         self._seconds = seconds
         self._random = Random(5)
-        model.on_forward = self._take_time
+        model.on_forward = lambda batch: self._take_time()
 
     def turn(self) -> list[tuple[bytes, Any]]:
         begin, end = self.silence
@@ -105,7 +104,7 @@ class Draft(Actor):
         self.due = math.inf if wait is None else self.clock.now + wait
         return self.engine.outgoing()
 
-    def _take_time(self, batch: Sequence[Rows]) -> None:
+    def _take_time(self) -> None:
         self.clock.now += self._seconds * self._random.uniform(0.9, 1.1)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.simulation import PASS, PartlyRight, Simulation, Target
-from tests.core.toy import PROMPT, Clock, ToyModel, ToyVocabulary, plain_tokens, request
 
 from core.estimator import MEMORY, PRIOR_ACCEPTANCE, AcceptanceEstimator, PositionEstimate
 from core.messages import Commit, Propose
 from core.step_rule import Smoothed, Standing, StepCosts, seconds_to_wait
 from core.verify_engine import VerifyConfig, VerifyEngine
+from tests.core.simulation import PASS, PartlyRight, Simulation, Target
+from tests.core.toy import PROMPT, Clock, ToyModel, ToyVocabulary, plain_tokens, request
 
 ANSWER = 300
 NEVER = (math.inf, math.inf)
@@ -41,7 +42,7 @@ def plain_seconds() -> float:
 def pauses(target: Target, since: float = 0.0) -> list[float]:
     """How long the target stood still before each pass that began after `since`."""
     passes = target.passes
-    return [begin - end for (_, end, _), (begin, _, _) in zip(passes, passes[1:], strict=False) if begin > since]
+    return [begin - end for (_, end, _), (begin, _, _) in pairwise(passes) if begin > since]
 
 
 @pytest.mark.parametrize(("model", "speedup"), [(ToyModel(), 2.5), (PartlyRight(5), 1.5)])

@@ -8,7 +8,6 @@ from random import Random
 
 import msgspec
 import pytest
-from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, plain_tokens, request
 
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest, Run
@@ -16,6 +15,7 @@ from core.messages import Close, Commit, Propose
 from core.model.base import Rows
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig, VerifyEngine
+from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, plain_tokens, request
 
 
 class Bench:

@@ -1,0 +1,268 @@
+"""The draft engine: the target's own law, sessions of many kinds at once, short contexts, leases, bad commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.draft_engine import DraftConfig, DraftEngine
+from core.generation import GenerationRequest
+from core.messages import Address, Close, Commit, OpenSession, Propose
+from core.verify_engine import VerifyConfig, VerifyEngine
+from tests.core.simulation import VERIFIER, PartlyRight
+from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, request
+
+LAWS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.0},
+    {"presence_penalty": 1.5, "frequency_penalty": 0.8},
+    {"logit_bias": {3: 4.0, 7: -100.0}},
+    {"presence_penalty": -1.0, "logit_bias": {5: 2.0}, "temperature": 0.7, "top_k": 6, "top_p": 0.8, "min_p": 0.05},
+    {"frequency_penalty": 2.0, "temperature": 0.0},
+]
+
+
+def opened(
+    asked: GenerationRequest, session: int = 1, tokens: Sequence[int] | None = None, seat: int = 0, ahead: int = 4
+) -> OpenSession:
+    return OpenSession(
+        session=session,
+        seat=seat,
+        verifier=Address("", ""),
+        tokens=asked.tokens if tokens is None else tuple(tokens),
+        prompt_length=asked.prompt_length,
+        params=asked.params,
+        choice=asked.choice,
+        num_speculative_tokens=ahead,
+    )
+
+
+class Pair:
+    """A verifier and a draft joined by a wire without faults; every round the draft has all the time it needs."""
+
+    def __init__(self, model: ToyModel, config: DraftConfig | None = None) -> None:
+        self.clock = Clock()
+        self.verifier = VerifyEngine(ToyModel(), ToyVocabulary(), VerifyConfig(), self.clock)
+        self.model = model
+        self.draft = DraftEngine(model, VOCAB_SIZE, config or DraftConfig(), self.clock)
+
+    def generate(self, asked: Sequence[GenerationRequest], ahead: int = 4) -> None:
+        for one in asked:
+            [number] = self.verifier.open([one])
+            self.draft.open(opened(one, number, ahead=ahead), VERIFIER)
+        while self.verifier.gauges()["sessions"]:
+            self.round()
+        self.round()
+
+    def round(self) -> None:
+        self.clock.now += 0.01
+        while self.draft.wait() == 0.0 and any(not session.complete for session in self.draft._sessions.values()):
+            self.draft.step()
+        for _, proposal in self.draft.outgoing():
+            self.verifier.receive(b"math#1", proposal)
+        self.verifier.step()
+        for _, message in self.verifier.outgoing():
+            self.draft.receive(VERIFIER, message)
+
+
+def draft(context: int = 4096, **limits: Any) -> tuple[DraftEngine, ToyModel, Clock]:
+    clock, model = Clock(), ToyModel(context=context)
+    return DraftEngine(model, VOCAB_SIZE, DraftConfig(**limits), clock), model, clock
+
+
+def drafted(engine: DraftEngine, passes: int = 8) -> list[Propose]:
+    for _ in range(passes):
+        engine.step()
+    return [message for _, message in engine.outgoing()]
+
+
+# ---- the same law
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_draft_equal_to_the_target_is_always_right(law: dict[str, Any]) -> None:
+    pair = Pair(ToyModel())
+    asked = [request(60, seed=seed, choice=seed % 2) for seed in range(6)]
+    pair.generate([msgspec.structs.replace(one, params=msgspec.structs.replace(one.params, **law)) for one in asked])
+    counts = pair.verifier.counts
+    assert counts["accepted"] == counts["proposed"] > 6 * 60 * 0.7
+    assert pair.draft.gauges()["sessions"] == 0
+    assert pair.model.cached == {}
+
+
+def test_penalties_count_what_was_committed_before_the_draft_joined() -> None:
+    asked = request(60)
+    params = msgspec.structs.replace(asked.params, presence_penalty=2.0, frequency_penalty=2.0, temperature=0.0)
+    asked = msgspec.structs.replace(asked, params=params)
+    verifier = VerifyEngine(ToyModel(), ToyVocabulary(), VerifyConfig(), Clock())
+    verifier.open([asked])
+    answer = [token for _ in range(60) for _, run in verifier.step() for token in run.tokens]
+    engine, _, _ = draft()
+    engine.open(opened(asked, tokens=(*PROMPT, *answer[:30]), ahead=8), VERIFIER)
+    assert drafted(engine) == [Propose(1, 0, len(PROMPT) + 30, tuple(answer[30:38]))]
+
+
+def test_many_sessions_are_drafted_in_one_pass() -> None:
+    engine, model, _ = draft()
+    batches: list[int] = []
+    model.on_forward = lambda batch: batches.append(len(batch))
+    for session in range(5):
+        engine.open(opened(request(20, seed=session), session, ahead=session), VERIFIER)
+    assert [len(proposal.tokens) for proposal in drafted(engine)] == [0, 1, 2, 3, 4]
+    assert batches == [4, 3, 2, 1]
+
+
+def test_a_partly_right_draft_beside_others_is_cut_back_and_goes_on() -> None:
+    pair = Pair(PartlyRight(3))
+    pair.generate([request(80, seed=seed) for seed in range(5)])
+    counts = pair.verifier.counts
+    assert 0.3 < counts["accepted"] / counts["proposed"] < 0.9
+    assert pair.model.cached == {}
+
+
+def test_no_more_is_drafted_than_the_answer_may_still_get() -> None:
+    engine, _, _ = draft()
+    engine.open(opened(request(3), ahead=16), VERIFIER)
+    [proposal] = drafted(engine)
+    assert len(proposal.tokens) == 2
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), proposal.tokens))
+    assert drafted(engine) == [Propose(1, 0, len(PROMPT) + 2, ())]
+
+
+# ---- a context shorter than the target's
+
+
+@pytest.mark.parametrize("context", [16, 20, 33])
+@pytest.mark.parametrize("model", [ToyModel, partial(PartlyRight, 3)], ids=["right", "partly"])
+def test_a_draft_with_a_short_context_keeps_the_last_half_and_goes_on(context: int, model: Any) -> None:
+    short = model()
+    short.context = context
+    pair = Pair(short, DraftConfig(prefill_chunk=7))
+    pair.generate([request(200, seed=seed) for seed in range(3)])
+    counts = pair.verifier.counts
+    assert counts["accepted"] / counts["proposed"] > (0.99 if model is ToyModel else 0.3)
+
+
+def test_a_chain_longer_than_half_the_context_may_be_cut_anywhere() -> None:
+    short = PartlyRight(2)
+    short.context = 12
+    pair = Pair(short)
+    pair.generate([request(300, seed=seed) for seed in range(4)], ahead=10)
+    assert pair.verifier.counts["accepted"] > 100
+
+
+def test_a_prompt_longer_than_the_context_is_drafted_from_its_end() -> None:
+    engine, model, _ = draft(context=16)
+    prompt = Random(2).choices(range(VOCAB_SIZE), k=50)
+    whole, _, _ = draft()
+    for one in (engine, whole):
+        one.open(opened(request(20, tokens=prompt)), VERIFIER)
+    assert drafted(engine) == drafted(whole)
+    assert len(model.cached[1]) <= 16
+
+
+# ---- silence
+
+
+def test_a_session_unheard_for_its_lease_is_freed() -> None:
+    engine, model, clock = draft(session_lease=10.0)
+    for session in (1, 2):
+        engine.open(opened(request(20), session), VERIFIER)
+    clock.now = 6.0
+    engine.receive(VERIFIER, Commit(2, 0, ()))
+    clock.now = 10.5
+    assert engine.expired() == [1]
+    assert list(model.cached) == [2]
+    clock.now = 16.5
+    assert engine.expired() == [2]
+    assert (model.cached, engine.wait()) == ({}, None)
+
+
+def test_silence_is_met_with_a_repeat_after_three_rounds() -> None:
+    engine, _, clock = draft()
+    engine.open(opened(request(2000)), VERIFIER)
+    for _ in range(60):
+        [proposal] = drafted(engine)
+        clock.now += 0.010
+        engine.receive(VERIFIER, Commit(1, proposal.base, proposal.tokens))
+    [proposal] = drafted(engine)
+    clock.now += 0.025
+    assert engine.outgoing() == []
+    assert 0.0 < (engine.wait() or 0.0) < 0.007
+    clock.now += 0.007
+    assert [message for _, message in engine.outgoing()] == [proposal]
+    assert engine.outgoing() == []
+
+
+def test_repeats_do_not_come_ever_faster() -> None:
+    engine, _, clock = draft()
+    engine.open(opened(request(2000)), VERIFIER)
+    sent = 0
+    for _ in range(100):  # rounds ten times as long as the first guess
+        proposals = drafted(engine)
+        for _ in range(100):
+            clock.now += 0.005
+            sent += len(engine.outgoing())
+        engine.receive(VERIFIER, Commit(1, proposals[-1].base, proposals[-1].tokens))
+    assert sent < 100
+
+
+def test_word_that_the_session_lives_needs_no_answer() -> None:
+    engine, _, clock = draft()
+    engine.open(opened(request(20)), VERIFIER)
+    drafted(engine)
+    clock.now += 0.01
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), ()))
+    assert engine.outgoing() == []
+
+
+# ---- what verifiers may say
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        Commit(1, -1, (1, 2)),
+        Commit(1, len(PROMPT), (VOCAB_SIZE,)),
+        Commit(1, len(PROMPT), (-1,)),
+        Commit(1, len(PROMPT) + 1, (1, 2)),
+        Commit(1, 2**62, ()),
+        Commit(2, len(PROMPT), (1,)),
+    ],
+)
+def test_a_commit_that_cannot_be_is_dropped(commit: Commit) -> None:
+    engine, _, _ = draft()
+    engine.open(opened(request(20)), VERIFIER)
+    [proposal] = drafted(engine)
+    assert engine.receive(VERIFIER, commit) is None
+    assert all(message == proposal for message in drafted(engine))
+
+
+def test_another_verifier_has_no_say() -> None:
+    engine, _, _ = draft()
+    engine.open(opened(request(20)), VERIFIER)
+    assert engine.receive(b"stranger", Close(1, 9)) is None
+    assert engine.gauges()["sessions"] == 1
+
+
+def test_a_close_ends_its_own_seat_and_those_before() -> None:
+    engine, model, _ = draft()
+    engine.open(opened(request(20), seat=2), VERIFIER)
+    assert engine.receive(VERIFIER, Close(1, 1)) is None
+    assert engine.receive(VERIFIER, Close(1, 2)) == 1
+    assert (model.cached, engine.receive(VERIFIER, Close(1, 2))) == ({}, None)
+
+
+def test_a_session_opened_again_starts_afresh() -> None:
+    engine, model, _ = draft()
+    engine.open(opened(request(20)), VERIFIER)
+    [first] = drafted(engine)
+    engine.open(opened(request(20), tokens=(*PROMPT, *first.tokens), seat=1), VERIFIER)
+    [second] = drafted(engine)
+    assert (second.seat, second.base) == (1, len(PROMPT) + 4)
+    assert list(model.cached) == [1]
