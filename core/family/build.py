@@ -1,0 +1,131 @@
+"""The one command that makes the family again from its seeds: tokenizer, then draft, then target.
+
+In: nothing but code. Out: two Hugging Face directories.
+Interrupt it and start it again: it goes on where it was, to the same bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from core.family import DRAFT_DIR, TARGET_DIR
+from core.family.corpora import Item, general_texts
+from core.family.lessons import draft_pool, lessons_of, target_pool
+from core.family.model_files import write_model
+from core.family.tokenizer import train_tokenizer
+from core.family.training import DRAFT, TARGET, Recipe, Stopped, train
+
+_TOKENIZER_ITEMS = 1_500
+_TOKENIZER_SEED = 5
+_PUBLISH_EVERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is built: both recipes, and how many items they draw from (so many that few are seen twice)."""
+
+    target: Recipe = TARGET
+    draft: Recipe = DRAFT
+    items_per_task: int = 18_000
+    general_items: int = 40_000
+
+
+class _Interrupt:
+    """Ctrl-C taken as a wish to stop after the step under way."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, *_: object) -> None:
+        self.wanted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Builder:
+    """Trains the models of a plan into `models`, showing progress; `work` holds what an unfinished build needs."""
+
+    def __init__(self, plan: Plan, models: Path, work: Path, progress: Progress, interrupt: _Interrupt | None) -> None:
+        self._plan, self._models, self._work = plan, models, work
+        self._progress, self._interrupt = progress, interrupt
+        self._tokenizer = build_tokenizer(min(plan.items_per_task, _TOKENIZER_ITEMS))
+
+    def run(self) -> None:
+        """Draft first: it takes minutes, the target an hour."""
+        self._work.mkdir(parents=True, exist_ok=True)
+        plan = self._plan
+        self._make(plan.draft, draft_pool(plan.general_items, plan.draft.seed), self._models / DRAFT_DIR.name)
+        self._make(plan.target, target_pool(plan.items_per_task, plan.target.seed), self._models / TARGET_DIR.name)
+
+    def _make(self, recipe: Recipe, pool: Sequence[Item], destination: Path) -> None:
+        line = self._progress.add_task(recipe.name, total=recipe.steps, loss="")
+        smooth: float | None = None
+
+        def on_step(done: int, loss: float, model: LlamaForCausalLM) -> bool:
+            nonlocal smooth
+            smooth = loss if smooth is None else 0.98 * smooth + 0.02 * loss
+            self._progress.update(line, completed=done, loss=f"loss {smooth:.3f}")
+            if done % _PUBLISH_EVERY == 0:
+                write_model(model, self._tokenizer, destination)
+            return self._interrupt is not None and self._interrupt.wanted
+
+        lessons = lessons_of(pool, self._tokenizer, recipe.seed)
+        write_model(train(recipe, lessons, self._work, on_step), self._tokenizer, destination)
+
+
+def build_tokenizer(items_per_task: int) -> PreTrainedTokenizerFast:
+    """The family's tokenizer, learned from tasks and general text alike."""
+    pool = target_pool(items_per_task, _TOKENIZER_SEED) + general_texts(items_per_task, _TOKENIZER_SEED)
+    return train_tokenizer(text for item in pool for text in (item.prompt, item.answer))
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m core.family.build", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "--models", type=Path, default=TARGET_DIR.parent, help="where target/ and draft/ go (default: the shipped ones)"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path(".cache/family-build"), help="checkpoints on the way (default: %(default)s)"
+    )
+    parser.add_argument("--fresh", action="store_true", help="forget an unfinished build and begin again")
+    parser.add_argument("--steps", type=int, metavar="N", help="only N steps for each model, to try the command out")
+    return parser.parse_args(argv)
+
+
+def _plan(steps: int | None) -> Plan:
+    if steps is None:
+        return Plan()
+    few = 20 * steps
+    return Plan(replace(TARGET, steps=steps), replace(DRAFT, steps=steps), items_per_task=few, general_items=few)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the build; 130 after Ctrl-C, with everything so far saved."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    arguments, console = _arguments(argv), Console(stderr=True)
+    if arguments.fresh:
+        shutil.rmtree(arguments.work, ignore_errors=True)
+    columns = (TextColumn("{task.description:7}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
+        try:
+            Builder(_plan(arguments.steps), arguments.models, arguments.work, progress, _Interrupt()).run()
+        except Stopped:
+            console.print("Stopped. Everything so far is saved; the same command goes on from here.")
+            return 130
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
