@@ -28,9 +28,9 @@ class Drafter(EngineThread):
         self._engine = DraftEngine(model, num_valid, config, time.monotonic)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wire = DraftWire(self._context, adapter)
-        self._on_close: dict[int, Callable[[], None]] = {}
+        self._on_close: dict[int, Callable[[], object]] = {}
 
-    def open(self, opened: OpenSession, on_close: Callable[[], None]) -> Future[None]:
+    def open(self, opened: OpenSession, on_close: Callable[[], object]) -> Future[None]:
         """Join a generation; `on_close` is called on the engine's thread when the verifier ends it or falls silent."""
         return self.call(lambda: self._open(opened, on_close))
 
@@ -42,7 +42,7 @@ class Drafter(EngineThread):
         """What the engine and the wire have counted, with the `sessions` and `pages` held now."""
         return self.call(lambda: self._engine.counts + self._wire.counts + self._engine.gauges())
 
-    def _open(self, opened: OpenSession, on_close: Callable[[], None]) -> None:
+    def _open(self, opened: OpenSession, on_close: Callable[[], object]) -> None:
         self._engine.open(opened, self._wire.connect(opened.verifier))
         self._on_close[opened.session] = on_close
 

@@ -1,4 +1,4 @@
-"""Draft and target must give a token the same number; checked on the tokenizers' maps, not on padded vocabulary sizes."""
+"""Draft and target must give a token the same number, by their tokenizers' maps: vocabulary sizes are padded."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from core.model.base import Model
 from core.verify_engine import VerifyConfig, VerifyEngine
 from core.wire import VerifierWire
 
-Sink = Callable[[int, Run | BaseException], None]  # (index of the choice, its run or why there will be none)
+Sink = Callable[[int, Run | BaseException], object]  # (index of the choice, its run or why there will be none)
 
 
 class Verifier(EngineThread):

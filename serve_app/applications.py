@@ -8,7 +8,7 @@ everything else serves on. `service` and `pool` are the doors for `serve run` an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from ray import serve
 from ray.serve import Application, RunTarget
@@ -59,18 +59,24 @@ def pool(args: dict[str, str]) -> Application:
     return draft_application(load_config(args["config"]), args["task"])
 
 
+def targets(config: ServiceConfig) -> list[RunTarget]:
+    """Every application of the service, by name."""
+    pools = [RunTarget(draft_application(config, task), pool_application(task), None) for task in config.pools]
+    return [*pools, RunTarget(core_application(config), CORE, "/")]
+
+
 def run(config: ServiceConfig, host: str, port: int) -> None:
     """Deploy everything on the Ray cluster this process is connected to, and wait until it serves."""
     serve.start(http_options={"host": host, "port": port})
-    pools = [RunTarget(draft_application(config, task), pool_application(task), None) for task in config.pools]
-    serve.run_many([*pools, RunTarget(core_application(config), CORE, "/")])
+    serve.run_many(targets(config))
 
 
 def _deployment(cls: Callable[..., Any], actors: Actors, **options: Any) -> serve.Deployment:
     scale: dict[str, Any] = {"num_replicas": actors.replicas}
     if actors.autoscaling is not None:
         scale = {"num_replicas": None, "autoscaling_config": actors.autoscaling.model_dump()}
-    return serve.deployment(cls).options(
+    undecorated = cast(serve.Deployment, serve.deployment(cls))
+    return undecorated.options(
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={
             "num_cpus": actors.num_cpus,

@@ -121,11 +121,12 @@ def pool_application(task: str) -> str:
 
 def shipped_configs() -> list[str]:
     """Names of the configurations in serve_app/configs."""
-    return sorted(Path(str(file)).stem for file in resources.files("serve_app.configs").iterdir() if file.name.endswith(".yaml"))
+    files = resources.files("serve_app.configs").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 def load_config(source: str | Path) -> ServiceConfig:
-    """Read a YAML file, or a shipped configuration by its name; `ConfigError` names the key and the nearest known one."""
+    """Read a YAML file, or a shipped configuration by its name; `ConfigError` names the key and the nearest known."""
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):
         if str(source) not in shipped_configs():
@@ -143,11 +144,11 @@ def parse_config(content: Any, origin: str = "configuration") -> ServiceConfig:
     try:
         return ServiceConfig.model_validate(content)
     except ValidationError as error:
-        problems = "\n".join(f"  {_explain(problem, content)}" for problem in error.errors())
+        problems = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
         raise ConfigError(f"{origin}:\n{problems}") from error
 
 
-def _explain(problem: Any, content: Any) -> str:
+def _explain(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"]) or "(top)"
     if problem["type"] != "extra_forbidden":
         return f"{where}: {problem['msg']}"

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any, cast
 
 from fastapi import FastAPI
 from ray import serve
@@ -27,6 +28,8 @@ from serve_app.http import create_app
 from serve_app.service import ChoiceRun, Overloaded, Speculation
 from serve_app.wiring import Wiring
 
+Handle = DeploymentHandle[Any]
+
 logger = logging.getLogger(__name__)
 
 
@@ -34,7 +37,7 @@ logger = logging.getLogger(__name__)
 class SpeculativeIngress:
     """An ingress replica; implements `serve_app.service.Service`."""
 
-    def __init__(self, config: ServiceConfig, verifier: DeploymentHandle, router: DeploymentHandle | None) -> None:
+    def __init__(self, config: ServiceConfig, verifier: Handle, router: Handle | None) -> None:
         target = locate(config.target.model)
         self.tokenizer = load_tokenizer(target)
         self.model_name = config.name
@@ -45,7 +48,7 @@ class SpeculativeIngress:
         self._config = config
         self._verifier = verifier
         self._router = router
-        self._pools: dict[str, DeploymentHandle] = {}
+        self._pools: dict[str, Handle] = {}
         self._counts: Counter[str] = Counter()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -82,7 +85,7 @@ class SpeculativeIngress:
         """See `Service.generate`."""
         self._counts["generations"] += 1
         self._counts["verifier_calls"] += 1
-        runs = self._verifier.options(stream=True).generate.remote(requests)
+        runs = cast(DeploymentResponseGenerator[Any], self._verifier.options(stream=True).generate.remote(requests))
         wiring = self._wire(requests, speculation) if speculation.enabled else None
         try:
             started = await anext(runs)
@@ -112,13 +115,13 @@ class SpeculativeIngress:
         task = max(prior, key=lambda name: prior[name])
         return task if task in self.tasks else GENERAL
 
-    def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator:
+    def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
         """Reserve a draft replica of the task's pool and start a session on it."""
         self._counts["draft_calls"] += 1
         if task not in self._pools:
             handle = serve.get_deployment_handle("DraftPool", pool_application(task))
             self._pools[task] = handle.options(stream=True)
-        return self._pools[task].session.remote(opened)
+        return cast(DeploymentResponseGenerator[None], self._pools[task].session.remote(opened))
 
     def _wire(self, requests: list[GenerationRequest], speculation: Speculation) -> Wiring:
         return Wiring(self, requests, self._config.draft.num_speculative_tokens, speculation.task)

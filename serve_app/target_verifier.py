@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 
 import msgspec
 import ray
@@ -52,7 +53,8 @@ class TargetVerifier:
             choices, lambda choice, run: loop.call_soon_threadsafe(runs.put_nowait, (choice, run))
         )
         try:
-            yield Started(tuple(await asyncio.wrap_future(opening)), self._verifier.address)
+            sessions: list[int] = await asyncio.wrap_future(opening)
+            yield Started(tuple(sessions), self._verifier.address)
             unfinished = len(choices)
             while unfinished:
                 choice, run = await runs.get()
@@ -61,7 +63,11 @@ class TargetVerifier:
                 unfinished -= run.finish_reason is not None
                 yield choice, run
         finally:
-            opening.add_done_callback(lambda opened: self._verifier.close(opened.result()) if not opened.exception() else None)
+            opening.add_done_callback(self._close)
+
+    def _close(self, opening: Future[list[int]]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._verifier.close(opening.result())
 
     async def counts(self) -> Counter[str]:
         """What engine and wire have counted, and the sessions open now."""

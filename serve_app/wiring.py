@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
-from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+from ray.serve.handle import DeploymentResponseGenerator
 
 from core.generation import GenerationRequest, Run
 from core.messages import OpenSession
@@ -29,7 +29,7 @@ class Pools(Protocol):
     """What the wiring needs of the ingress."""
 
     async def route(self, tokens: Sequence[int]) -> str: ...
-    def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator: ...
+    def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]: ...
 
 
 class Wiring:

@@ -11,7 +11,12 @@ from core.errors import ConfigError
 from serve_app.applications import targets
 from serve_app.config import load_config, locate, parse_config, shipped_configs
 
-MINIMAL = {"name": "m", "target": {"model": "family:target"}, "draft": {"model": "family:draft"}, "pools": {"general": {}}}
+MINIMAL = {
+    "name": "m",
+    "target": {"model": "family:target"},
+    "draft": {"model": "family:draft"},
+    "pools": {"general": {}},
+}
 
 
 def changed(path: str, value: object) -> dict[str, object]:

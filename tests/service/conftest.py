@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +16,11 @@ import pytest
 import ray
 from ray import serve
 from ray.serve import RunTarget
-from tests.service.adversarial import AdversarialPool
 
 from core.family.corpora import TASKS, Item, items
 from serve_app.applications import CORE, draft_application, targets
 from serve_app.config import GENERAL, Pool, ServiceConfig, load_config, pool_application
+from tests.service.adversarial import AdversarialPool
 
 ADVERSARIAL = "adversarial"
 POOLS = (GENERAL, "math", "python")  # enough for routing; every pool is a process
@@ -79,7 +79,7 @@ class Service(NamedTuple):
 
 async def _eventually(holds: Callable[[], bool], seconds: float) -> None:
     async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(holds):
+        while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - it happens in other processes
             await asyncio.sleep(0.05)
 
 

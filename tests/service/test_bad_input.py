@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+
 from tests.service.conftest import Service, chat
 
 pytestmark = pytest.mark.service
@@ -37,7 +38,10 @@ RAW: dict[str, bytes] = {
 def post(service: Service) -> Any:
     def send(content: bytes) -> httpx.Response:
         return httpx.post(
-            f"{service.url}/v1/chat/completions", content=content, headers={"content-type": "application/json"}, timeout=60
+            f"{service.url}/v1/chat/completions",
+            content=content,
+            headers={"content-type": "application/json"},
+            timeout=60,
         )
 
     return send

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 from ray.util import list_named_actors
+
 from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.service

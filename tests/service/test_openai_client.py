@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
+
 from tests.service.conftest import Service
 
 pytestmark = pytest.mark.service
@@ -44,9 +45,13 @@ def test_two_choices_stop_strings_and_logprobs(service: Service, client: OpenAI)
 
 def test_same_seed_same_answer_other_seed_another(service: Service, client: OpenAI) -> None:
     def ask(seed: int) -> str:
-        return client.completions.create(
-            model=service.config.name, prompt="The river", max_tokens=40, seed=seed, temperature=1.0
-        ).choices[0].text
+        return (
+            client.completions.create(
+                model=service.config.name, prompt="The river", max_tokens=40, seed=seed, temperature=1.0
+            )
+            .choices[0]
+            .text
+        )
 
     assert ask(1) == ask(1)
     assert ask(1) != ask(2)

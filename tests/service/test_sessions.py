@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+
 from tests.service.conftest import CONCURRENCY, Service, chat, prompts
 
 pytestmark = pytest.mark.service
@@ -41,7 +42,8 @@ def test_clients_that_go_away_leave_nothing_behind(service: Service) -> None:
 
 async def _hang_up(service: Service, times: int) -> None:
     chance = random.Random(5)
-    asked = [(item.prompt, chance.random(), chance.choice([1, 1, 3]), chance.random()) for item in prompts(times, seed=3)]
+    texts = [item.prompt for item in prompts(times, seed=3)]
+    asked = [(text, chance.random(), chance.choice([1, 1, 3]), chance.random()) for text in texts]
     gate = asyncio.Semaphore(CONCURRENCY)
     async with service.client() as client:
 
