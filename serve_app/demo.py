@@ -43,7 +43,7 @@ class Demo:
         async with Client(self._url, self._config.name) as client:
             speculated = [answer for task in TASKS for answer in await self._one_task(client, task, asked)]
             with stage(
-                self._console, "Asking all of it again with speculation off", "All asked again, speculation off,"
+                self._console, "Asking all of it again with speculation off", "\nAll asked again with speculation off"
             ):
                 plain = await asyncio.gather(*(client.ask(question, speculate=False) for question in asked))
         return DemoTable([Outcome(*each) for each in zip(asked, speculated, plain, strict=True)])
@@ -60,7 +60,7 @@ class Demo:
         transcript = Transcript(self._console, self._tokenizer)
         answers = [await client.ask(first, speculate=True, show=transcript.show)]
         transcript.end()
-        with stage(self._console, f"{len(others)} more prompts of {task}"):
+        with stage(self._console, f"Waiting for {len(others)} more of {task}"):
             answers += await rest
         self._count(answers[1:])
         return answers
@@ -68,7 +68,8 @@ class Demo:
     def _count(self, others: Sequence[Answer]) -> None:
         if others:
             tokens = sum(len(answer.tokens) for answer in others)
-            self._console.print(f"[dim]and {len(others)} more answers, {tokens} tokens[/dim]", highlight=False)
+            more = f"and {len(others)} more answer{'s' if len(others) > 1 else ''}, {tokens} tokens"
+            self._console.print(f"[dim]{more}[/dim]", highlight=False)
 
     def _explain(self) -> None:
         legend = Text.assemble(
@@ -101,15 +102,19 @@ def report(table: DemoTable, config: ServiceConfig, console: Console) -> None:
 def meaning(table: DemoTable, config: ServiceConfig) -> str:
     """What the table shows, and what it does not."""
     held = (
-        "the same tokens as the target alone" if table.all_equal else "NOT always the target's tokens, which is a fault"
+        "every answer was the target's own, token for token" if table.all_equal else "NOT every answer was the target's"
     )
+    rate = table.total.tokens_per_target_pass or 1.0
     adapted = [task for task, pool in config.pools.items() if pool.adapter is not None]
     drafts = (
         f"{len(adapted)} of {len(config.pools)} pools serve an adapted draft"
         if adapted
         else "every pool still serves the same un-adapted draft, so routing cannot raise acceptance yet"
     )
-    return f"Speculation gave {held}, in fewer target passes; {drafts}; speed is not what this demo measures."
+    return (
+        f"With speculation on {held}, token for token, at {rate:.2f} tokens per target pass instead of 1; {drafts}; "
+        "speed is not what this demo measures."
+    )
 
 
 def _manner(question: Question) -> str:

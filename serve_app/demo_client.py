@@ -5,8 +5,10 @@ A question enters, an `Answer` leaves; what arrives in between is shown to whoev
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,7 @@ import httpx2 as httpx
 from core.errors import TaskSpecError
 
 MAX_TOKENS = 400  # the longest answer the shipped corpora ask for
+AT_ONCE = 8  # enough for the verifier to batch, few enough for any service
 PATIENCE = 120.0  # seconds without a byte
 
 
@@ -52,12 +55,13 @@ Shown = Callable[[Sequence[int], int], None]  # the tokens of a run, and how man
 
 
 class Client:
-    """Asks one service, as many questions at a time as its caller likes."""
+    """Asks one service, at most `AT_ONCE` questions at a time."""
 
     def __init__(self, url: str, model: str) -> None:
         # trust_env: a proxy set for the internet is no way to a loopback address.
         self._http = httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False)
         self._model = model
+        self._room = asyncio.Semaphore(AT_ONCE)
 
     async def __aenter__(self) -> Client:
         return self
@@ -79,13 +83,14 @@ class Client:
         }
         answer = Answer()
         try:
-            async for chunk in self._chunks(body):
-                _add(answer, chunk, show)
+            async with self._room, aclosing(self._chunks(body)) as chunks:
+                async for chunk in chunks:
+                    _add(answer, chunk, show)
         except httpx.TransportError as error:
             raise BadAnswer(f"the connection to the service failed: {error or type(error).__name__}") from error
         return answer
 
-    async def _chunks(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def _chunks(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         async with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
             if response.status_code != httpx.codes.OK:
                 raise BadAnswer(f"the service said {response.status_code}: {(await response.aread()).decode()}")

@@ -91,8 +91,8 @@ class DemoTable:
         table.add_column("task")
         table.add_column("prompts", justify="right")
         table.add_column("routed to")
-        for name in ("acceptance rate", "tokens per\ntarget pass", "same as with\nspeculation off"):
-            table.add_column(name, justify="right")
+        for name in ("acceptance\nrate", "tokens per\ntarget pass", "equal to\nspec. off"):
+            table.add_column(name, justify="right", no_wrap=True)
         for row in self.rows:
             table.add_row(*_cells(row, _places(row)))
         table.add_section()

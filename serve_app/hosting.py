@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import httpx2 as httpx
 from rich.console import Console
 
-from core.errors import TaskSpecError
-from serve_app.config import Actors, ServiceConfig
+from core.errors import ConfigError, TaskSpecError
+from serve_app.config import Actors, ServiceConfig, locate
 from serve_app.local_cluster import hush, local_cluster
 from serve_app.progress import stage
 
@@ -29,8 +30,9 @@ class StartFailed(TaskSpecError):
 def hosted(config: ServiceConfig, host: str, port: int, console: Console) -> Iterator[str]:
     """The service on a Ray of its own, for as long as the block lasts; yields its base URL.
 
-    Raises `StartFailed`, and `ConfigError` where this machine lacks the GPUs.
+    Raises `StartFailed`, and `ConfigError` where this machine lacks the files or the GPUs.
     """
+    _check_files(config)
     every = _actors(config)
     cpus = sum(_least(actors) * actors.num_cpus for actors in every)
     gpus = sum(_least(actors) * actors.num_gpus for actors in every)
@@ -63,7 +65,7 @@ def drain() -> None:
     """Take no more requests and let the running answers end."""
     from ray import serve
 
-    serve.shutdown()  # type: ignore[no-untyped-call]
+    serve.shutdown()
 
 
 def _deploy(config: ServiceConfig, host: str, port: int, reached_at: str, console: Console) -> str:
@@ -96,6 +98,15 @@ def _healthy(client: httpx.Client) -> bool:
         return client.get("/healthz").status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
+
+
+def _check_files(config: ServiceConfig) -> None:
+    """A replica that misses its files is started three times before Ray gives up; say it at once."""
+    router = {} if config.router is None else {"router.path": config.router.path}
+    adapters = {f"pools.{task}.adapter": pool.adapter for task, pool in config.pools.items() if pool.adapter}
+    for key, name in (router | adapters).items():
+        if not Path(locate(name)).is_dir():
+            raise ConfigError(f"{key}: {name} is no directory on this machine")
 
 
 def _actors(config: ServiceConfig) -> list[Actors]:

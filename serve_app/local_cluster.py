@@ -118,7 +118,7 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float]) -> None:
 def _check_gpus(gpus: float) -> None:
     import ray
 
-    here = ray.cluster_resources().get("GPU", 0.0)  # type: ignore[no-untyped-call]
+    here = ray.cluster_resources().get("GPU", 0.0)
     if here < gpus:
         raise ConfigError(
             f"this configuration takes {gpus:g} GPUs and this machine has {here:g}.\n"

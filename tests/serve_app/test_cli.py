@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from serve_app.cli import app, main
 from tests.serve_app.command import Command
 
+SMALL = "name: small\ntarget: {model: family:target}\ndraft: {model: family:draft}\npools: {general: {}}\n"
+
 
 def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
     monkeypatch.setattr(sys, "argv", ["taskspec", *arguments])
@@ -59,10 +61,7 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(
-        "name: mine\ntarget: {model: family:target, max_session: 4}\n"
-        "draft: {model: family:draft}\npools: {general: {}}\n"
-    )
+    file.write_text(SMALL.replace("family:target", "family:target, max_session: 4"))
     assert run_main(monkeypatch, "demo", "--config", str(file)) == 2
     err = capsys.readouterr().err
     assert "target.max_session: unknown key; did you mean `max_sessions`?" in err
@@ -81,13 +80,25 @@ def test_a_port_in_use_is_told_before_anything_starts(
     assert "--port" in err
 
 
+def test_a_missing_directory_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(SMALL + f"router: {{path: {tmp_path}/absent}}\n")
+    assert run_main(monkeypatch, "serve", "--port", "0", "--config", str(file)) == 2
+    assert "router.path: " in capsys.readouterr().err
+
+
 @pytest.mark.service
 def test_the_curl_line_of_serve_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    serving = Command(tmp_path, "serve", "--port", "0")
+    small, home = tmp_path / "small.yaml", tmp_path / "home"
+    small.write_text(SMALL)
+    home.mkdir()
+    serving = Command(home, "serve", "--port", "0", "--config", str(small))
     try:
         line = next((line for line in serving.stdout if line.startswith("curl ")), None)
         assert line is not None, serving.process.communicate()
-        assert len(serving.processes()) > 5
+        assert len(serving.processes()) > 3
         answer = subprocess.run(
             ["bash", "-c", f"{line.strip()} --silent --show-error"],
             capture_output=True,
@@ -103,6 +114,6 @@ def test_the_curl_line_of_serve_works_and_ctrl_c_leaves_nothing(tmp_path: Path) 
         assert out.strip().endswith("Stopped; nothing is left running.")
         assert err == ""
         assert serving.left() == []
-        assert list(tmp_path.iterdir()) == []
+        assert list(home.iterdir()) == []
     finally:
         serving.kill()
