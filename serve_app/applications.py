@@ -21,6 +21,7 @@ from serve_app.task_router import TaskRouter
 
 CORE = "taskspec"
 DRAIN_SECONDS = 60.0  # longer than a generation takes, or downscaling would cut it
+QUIET = {"enable_access_log": False}  # a line per request and per call of a deployment is work on the request's path
 
 
 def core_application(config: ServiceConfig) -> Application:
@@ -67,7 +68,7 @@ def targets(config: ServiceConfig) -> list[RunTarget]:
 
 def run(config: ServiceConfig, host: str, port: int) -> None:
     """Deploy everything on the Ray cluster this process is connected to, and wait until it serves."""
-    serve.start(http_options={"host": host, "port": port})
+    serve.start(http_options={"host": host, "port": port}, logging_config=QUIET)
     serve.run_many(targets(config))
 
 
@@ -78,6 +79,7 @@ def _deployment(cls: Callable[..., Any], actors: Actors, **options: Any) -> serv
     undecorated = cast(serve.Deployment, serve.deployment(cls))
     return undecorated.options(
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
+        logging_config=QUIET,
         ray_actor_options={
             "num_cpus": actors.num_cpus,
             "num_gpus": actors.num_gpus,
