@@ -88,7 +88,7 @@ class Draft(Actor):
         self.silence = silence
         self._seconds = seconds
         self._random = Random(5)
-        model.on_forward = lambda batch: self._take_time()
+        model.on_forward = lambda _: self._take_time()
 
     def turn(self) -> list[tuple[bytes, Any]]:
         begin, end = self.silence
