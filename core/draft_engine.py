@@ -44,6 +44,11 @@ class DraftEngine:
         """What is held now."""
         return Counter(sessions=len(self._sessions), pages=self._model.num_used_pages)
 
+    @property
+    def drafting(self) -> bool:
+        """Whether some chain is not yet as long as it may be."""
+        return any(not session.complete for session in self._sessions.values())
+
     def open(self, opened: OpenSession, peer: bytes) -> None:
         """Join a generation; a session opened twice starts afresh."""
         self.close(opened.session)
@@ -104,7 +109,7 @@ class DraftEngine:
         """Seconds until there is something to do, 0 for now, None with no session."""
         if not self._sessions:
             return None
-        if any(not session.complete for session in self._sessions.values()):
+        if self.drafting:
             return 0.0
         oldest = min(session.told_at for session in self._sessions.values())
         return max(0.0, oldest + self._repeat_after() - self._clock())

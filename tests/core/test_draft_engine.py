@@ -61,7 +61,7 @@ class Pair:
 
     def round(self) -> None:
         self.clock.now += 0.01
-        while self.draft.wait() == 0.0 and any(not session.complete for session in self.draft._sessions.values()):
+        while self.draft.drafting:
             self.draft.step()
         for _, proposal in self.draft.outgoing():
             self.verifier.receive(b"math#1", proposal)
