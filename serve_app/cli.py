@@ -66,7 +66,7 @@ def demo(
     try:
         table = _run_demo(loaded, prompts_per_task, console, aloud=not as_json)
     except KeyboardInterrupt:
-        console.print("Stopped before the end; nothing is left running.")
+        console.print("\nStopped before the end; nothing is left running.")
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         sys.stdout.write(json.dumps({"model": loaded.name, **table.as_json()}, indent=2) + "\n")

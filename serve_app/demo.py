@@ -112,7 +112,7 @@ def meaning(table: DemoTable, config: ServiceConfig) -> str:
         else "every pool still serves the same un-adapted draft, so routing cannot raise acceptance yet"
     )
     return (
-        f"With speculation on {held}, token for token, at {rate:.2f} tokens per target pass instead of 1; {drafts}; "
+        f"With speculation on {held}, at {rate:.2f} tokens per target pass instead of 1; {drafts}; "
         "speed is not what this demo measures."
     )
 

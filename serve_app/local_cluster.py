@@ -16,7 +16,6 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
@@ -44,7 +43,8 @@ def local_cluster(cpus: float, gpus: float, kinds: set[str]) -> Iterator[None]:
         yield
     finally:
         with _undisturbed():
-            _stop(directory)
+            _stop()
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def free_port(host: str) -> int:
@@ -126,7 +126,7 @@ def _check_gpus(gpus: float) -> None:
         )
 
 
-def _stop(directory: str) -> None:
+def _stop() -> None:
     import ray
 
     # Workers are the raylet's children: once it has gone they can no longer be told from anybody's.
@@ -135,7 +135,6 @@ def _stop(directory: str) -> None:
     for process in psutil.wait_procs(processes, timeout=GRACE_SECONDS)[1]:
         process.kill()
     psutil.wait_procs(processes, timeout=GRACE_SECONDS)
-    shutil.rmtree(Path(directory), ignore_errors=True)
 
 
 @contextmanager
