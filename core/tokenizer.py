@@ -24,7 +24,8 @@ class Tokenizer:
     """One target's tokenizer; every method may be called from several threads at once.
 
     `raw` is the library's tokenizer, `eos_ids` every id that ends an answer, `num_valid` how many ids there are:
-    a model's vocabulary may be padded beyond it. `longest` is the length in bytes of the longest token.
+    a model's vocabulary may be padded beyond it. No token stands for more than
+    `longest` characters of text.
     """
 
     def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int]) -> None:
@@ -36,7 +37,7 @@ class Tokenizer:
         self.num_valid = len(hf)
         self._byte_level = '"ByteLevel"' in json.dumps(json.loads(self.raw.to_str())["decoder"])
         added = self.raw.get_added_tokens_decoder()
-        self.longest = max(len(name.encode()) for name in self.raw.get_vocab())
+        self.longest = max(map(len, self.raw.get_vocab()))
         self._added: dict[int, str] = {number: token.content for number, token in added.items()}
 
     def encode_text(self, text: str) -> list[int]:

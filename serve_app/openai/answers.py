@@ -43,8 +43,12 @@ async def streamed(
     """Server-sent events. What fails before the first piece is raised: the status can still tell of it."""
     usage = UsageCount(batch.prompt_tokens)
     pieces = _pieces(batch, service, usage)
-    first = await unless_gone(request.receive, anext(pieces))
-    return EventStream(_events(first, pieces, form, usage if include_usage else None))
+    try:
+        first = await unless_gone(request.receive, anext(pieces))
+    except BaseException:
+        await pieces.aclose()
+        raise
+    return EventStream(_events(first, pieces, form, usage if include_usage else None), pieces)
 
 
 class EventStream(StreamingResponse):
@@ -52,12 +56,14 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], source: Pieces) -> None:
         super().__init__(events, headers={"Cache-Control": "no-cache"})
         self._events = events
+        self._source = source
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._events):
+        # the source by itself too: a generator that was never asked for an event does not run its own clean-up
+        async with aclosing(self._source), aclosing(self._events):
             with suppress(ClientDisconnect, OSError):  # servers raise OSError from send when the connection is gone
                 await unless_gone(receive, self.stream_response(send))
 
@@ -93,15 +99,14 @@ async def _events(
         begun.add(index)
         return (_event(opening) if opening else b"") + _event(form.chunk(index, piece))
 
-    async with aclosing(rest):
-        yield written(*first)
-        try:
-            async for index, piece in rest:
-                yield written(index, piece)
-        except Exception as error:
-            logger.exception("a generation failed after its first tokens were sent")
-            yield _data(msgspec.json.encode(describe(error)[2]))
-            return
+    yield written(*first)
+    try:
+        async for index, piece in rest:
+            yield written(index, piece)
+    except Exception as error:
+        logger.exception("a generation failed after its first tokens were sent")
+        yield _data(msgspec.json.encode(describe(error)[2]))
+        return
     if usage is not None:
         yield _event(form.closing(usage.total()))
     yield _data(b"[DONE]")

@@ -38,7 +38,8 @@ async def completion_batch(request: CompletionRequest, service: Service) -> Batc
     speculation = _check(request, service)
     max_tokens = request.max_tokens or request.max_completion_tokens or COMPLETION_MAX_TOKENS
     prompts = await completion_prompts(request, service)
-    return Batch([_choices(request, prompt, "prompt", max_tokens, service) for prompt in prompts], speculation)
+    asked = [_choices(request, prompt, field, max_tokens, service) for field, prompt in prompts.items()]
+    return Batch(asked, speculation)
 
 
 async def chat_batch(request: ChatRequest, service: Service) -> Batch:

@@ -13,13 +13,13 @@ Result = TypeVar("Result")
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`; cancels it and raises `ClientDisconnect` when the client hangs up first."""
+    """The result of `work`; raises `ClientDisconnect` and cancels it when the client hangs up."""
     working = asyncio.create_task(work)
     watching = asyncio.create_task(_gone(receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
+        if watching.done():
+            raise ClientDisconnect  # even beside a result: the server may not tell of it again
         return working.result()
     finally:
         await end(working, watching)

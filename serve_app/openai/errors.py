@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from core.errors import InvalidRequest
 from serve_app.openai.fields import FIELD_ERROR
 from serve_app.service import Overloaded
-
-CLIENT_CLOSED_REQUEST = 499  # nobody is left to read it: it is for the logs
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 def install(app: FastAPI) -> None:
     """Let `app` answer every error in OpenAI's form."""
-    for kind in (InvalidRequest, Overloaded, RequestValidationError, HTTPException, ClientDisconnect, Exception):
+    for kind in (InvalidRequest, Overloaded, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _respond)
+    app.add_exception_handler(ClientDisconnect, _say_nothing)
 
 
 async def _respond(_request: Request, error: Exception) -> JSONResponse:
     status, headers, body = describe(error)
     return JSONResponse(body, status, headers)
+
+
+class Silence(Response):
+    """The answer to a client that has hung up: nothing is sent, as servers may raise where it is."""
+
+    async def __call__(self, _scope: Scope, _receive: Receive, _send: Send) -> None:
+        pass
+
+
+async def _say_nothing(_request: Request, _error: Exception) -> Silence:
+    return Silence()
 
 
 def describe(error: Exception) -> tuple[int, dict[str, str], dict[str, object]]:
@@ -40,8 +51,6 @@ def describe(error: Exception) -> tuple[int, dict[str, str], dict[str, object]]:
             return error.status, headers, _body(str(error), error.status, None, "overloaded")
         case HTTPException():
             return error.status_code, dict(error.headers or {}), _body(error.detail, error.status_code, None, None)
-        case ClientDisconnect():
-            return CLIENT_CLOSED_REQUEST, {}, _body("the client hung up", CLIENT_CLOSED_REQUEST, None, None)
     return 500, {}, _body("the service failed while answering", 500, None, None)
 
 

@@ -17,12 +17,12 @@ MAX_SHRINKAGE = 4  # how many times shorter a tokenizer's normalising may make a
 Input = TypeVar("Input")
 
 
-async def completion_prompts(request: CompletionRequest, service: Service) -> list[list[int]]:
-    """The token ids of every prompt of the request, in order."""
+async def completion_prompts(request: CompletionRequest, service: Service) -> dict[str, list[int]]:
+    """The token ids of every prompt of the request, in order, each under the name of its field."""
     prompts = request.prompts
     if not prompts:
         raise InvalidRequest("prompt", "'prompt' must not be empty")
-    return [await _tokens(prompt, field, service) for field, prompt in prompts.items()]
+    return {field: await _tokens(prompt, field, service) for field, prompt in prompts.items()}
 
 
 async def chat_prompt(request: ChatRequest, service: Service) -> list[int]:

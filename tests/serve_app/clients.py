@@ -1,0 +1,78 @@
+"""Ways to speak to the HTTP face in one process: an HTTP client, the official one, and a bare connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import openai
+from fastapi import FastAPI
+
+from serve_app.http import create_app
+from serve_app.service import Service
+
+JSON = {"content-type": "application/json"}
+
+
+def http_client(service: Service) -> httpx2.AsyncClient:
+    # As behind a real server, what the application raises after its 500 is not the client's to see.
+    transport = httpx2.ASGITransport(create_app(service), raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url="http://service")
+
+
+def openai_client(service: Service) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        api_key="none", base_url="http://service/v1", max_retries=0, http_client=http_client(service)
+    )
+
+
+def events(body: str) -> list[Any]:
+    """The JSON of every server-sent event, "[DONE]" as it stands."""
+    lines = [block.removeprefix("data: ") for block in body.split("\n\n") if block]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+class Connection:
+    """One request over bare ASGI, so that a test sees each message as it is sent, and can hang up."""
+
+    def __init__(self, app: FastAPI, path: str, body: dict[str, Any], spec_version: str = "2.3") -> None:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": spec_version},
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in JSON.items()],
+        }
+        self.sent: list[Any] = []
+        self._incoming: asyncio.Queue[Any] = asyncio.Queue()
+        self._incoming.put_nowait({"type": "http.request", "body": json.dumps(body).encode(), "more_body": False})
+        self._gone = False
+        self._raises = spec_version == "2.4"  # from then on servers tell of a lost connection so
+        self.task = asyncio.create_task(app(scope, self._receive, self._send))
+
+    @property
+    def text(self) -> str:
+        return b"".join(message.get("body", b"") for message in self.sent).decode()
+
+    def hang_up(self) -> None:
+        self._gone = True
+        self._incoming.put_nowait({"type": "http.disconnect"})
+
+    async def until(self, text: str) -> None:
+        """Wait until `text` has been sent."""
+        while text not in self.text:
+            assert not self.task.done(), self.text
+            await asyncio.sleep(0)
+
+    async def _receive(self) -> Any:
+        return await self._incoming.get()
+
+    async def _send(self, message: Any) -> None:
+        if not self._gone:
+            self.sent.append(message)
+        elif self._raises:
+            raise OSError("the connection is gone")

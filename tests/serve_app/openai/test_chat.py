@@ -1,0 +1,67 @@
+"""POST /v1/chat/completions: messages in the target's template, and the answer as a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.serve_app.clients import http_client
+from tests.serve_app.scripted import ScriptedService, toy_tokenizer
+
+HELLO = {"role": "user", "content": "the answer"}
+
+
+async def chat(service: ScriptedService, *messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    async with http_client(service) as client:
+        body = {"model": "org/toy", "messages": list(messages or [HELLO]), **fields}
+        response = await client.post("/v1/chat/completions", json=body)
+    assert response.status_code == 200, response.text
+    return dict(response.json())
+
+
+async def test_messages_go_through_the_targets_template() -> None:
+    service = ScriptedService()
+    parts = [{"type": "text", "text": "the "}, {"type": "text", "text": "answer"}]
+    before = {"role": "assistant", "content": "END", "refusal": None, "tool_calls": None, "annotations": []}
+    await chat(service, {"role": "developer", "content": "be brief"}, before, {"role": "user", "content": parts})
+    text = toy_tokenizer().raw.decode(list(service.asked[0].tokens), skip_special_tokens=False)
+    assert text == "<s>system: be brief\nassistant: END\nuser: the answer\nassistant:"
+
+
+async def test_the_answer_is_a_message() -> None:
+    body = await chat(ScriptedService())
+    assert body["id"].startswith("chatcmpl-")
+    assert body["object"] == "chat.completion"
+    message = {"role": "assistant", "content": "the answer is forty-two. END of the story", "refusal": None}
+    assert body["choices"][0]["message"] == message
+    assert body["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_without_a_limit_the_answer_may_fill_the_context() -> None:
+    service = ScriptedService(tokens=[9] * 300)
+    body = await chat(service)
+    request = service.asked[0]
+    assert request.params.max_tokens == service.context - request.prompt_length
+    assert body["usage"]["total_tokens"] == service.context
+    assert body["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_either_name_of_the_limit_limits(name: str) -> None:
+    assert (await chat(ScriptedService(), **{name: 3}))["usage"]["completion_tokens"] == 3
+
+
+async def test_what_asks_for_nothing_is_accepted() -> None:
+    service = ScriptedService()
+    inert = {"response_format": {"type": "text"}, "modalities": ["text"], "tool_choice": "none", "tools": None}
+    ignored = {"user": "me", "safety_identifier": "x", "prompt_cache_key": "y", "parallel_tool_calls": False}
+    await chat(service, {**HELLO, "name": "ann"}, **inert, **ignored)
+    assert len(service.asked) == 1
+
+
+async def test_choices_of_one_seed_differ_only_in_their_number() -> None:
+    service = ScriptedService()
+    body = await chat(service, n=3, seed=11)
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
+    assert [(request.params.seed, request.choice) for request in service.asked] == [(11, 0), (11, 1), (11, 2)]

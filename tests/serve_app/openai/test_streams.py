@@ -1,0 +1,151 @@
+"""Streams: a chunk per committed run, sent as it comes; joined they are the whole answer, however runs were cut."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve_app.http import create_app
+from tests.serve_app.clients import Connection, events, http_client
+from tests.serve_app.scripted import ScriptedService, tokens_of, toy_tokenizer
+
+COMPLETION = {"model": "org/toy", "prompt": "the answer", "max_tokens": 60}
+CHAT = {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]}
+Complete = Callable[[list[int], list[int], dict[str, Any]], str]
+WORDS = ["the end", " END", "END of", "stop", "中文", "🙂", " é", "答案", "a"]
+
+
+async def stream(service: ScriptedService, path: str, body: dict[str, Any]) -> list[Any]:
+    async with http_client(service) as client:
+        response = await client.post(path, json={**body, "stream": True})
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    return events(response.text)
+
+
+async def test_one_chunk_per_run_with_its_tokens_and_counts() -> None:
+    *chunks, done = await stream(ScriptedService(), "/v1/completions", {**COMPLETION, "max_tokens": 8})
+    assert done == "[DONE]"
+    assert [len(chunk["choices"][0]["token_ids"]) for chunk in chunks] == [1, 1, 3, 2, 1]
+    assert [chunk["choices"][0]["speculation"] for chunk in chunks[1:3]] == [
+        {"proposed": 1, "accepted": 0},
+        {"proposed": 3, "accepted": 2},
+    ]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 4 + ["length"]
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert not any("usage" in chunk for chunk in chunks)
+
+
+async def test_usage_comes_last_when_asked_for() -> None:
+    asked = {**COMPLETION, "stream_options": {"include_usage": True}}
+    *_, last, done = await stream(ScriptedService(), "/v1/completions", asked)
+    async with http_client(ScriptedService()) as client:
+        whole = (await client.post("/v1/completions", json=COMPLETION)).json()
+    assert done == "[DONE]"
+    assert last["choices"] == []
+    assert last["usage"] == whole["usage"]
+
+
+async def test_each_choice_of_a_chat_opens_with_its_role() -> None:
+    *chunks, _ = await stream(ScriptedService(), "/v1/chat/completions", {**CHAT, "n": 2})
+    for index in (0, 1):
+        mine = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
+        assert mine[0]["delta"] == {"role": "assistant", "content": ""}
+        assert all("role" not in choice["delta"] for choice in mine[1:])
+        text = "".join(choice["delta"]["content"] for choice in mine)
+        assert text == "the answer is forty-two. END of the story"
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+
+
+async def test_a_chunk_is_sent_before_the_next_run_is_there() -> None:
+    service, turn = ScriptedService(), asyncio.Semaphore(1)
+    service.step = turn.acquire
+    connection = Connection(create_app(service), "/v1/completions", {**COMPLETION, "stream": True})
+    await connection.until("data: ")
+    assert connection.text.count("data: ") == 1
+    turn.release()
+    await connection.until("\n\ndata: ")
+    assert connection.text.count("data: ") == 2
+    connection.hang_up()
+    await connection.task
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+async def test_a_failure_after_the_first_chunk_ends_the_stream_with_an_error_event(*, include_usage: bool) -> None:
+    service = ScriptedService()
+    service.failure, service.fails_after = RuntimeError("secret"), 2
+    asked = {**COMPLETION, "stream_options": {"include_usage": include_usage}}
+    *chunks, error = await stream(service, "/v1/completions", asked)
+    assert len(chunks) == 2
+    assert error["error"]["type"] == "server_error"
+    assert "secret" not in error["error"]["message"]
+    assert service.open == 0
+
+
+async def test_a_service_that_ends_without_a_reason_is_a_failure_and_no_short_answer() -> None:
+    service = ScriptedService()
+    runs = service.runs
+    service.runs = lambda request: iter(list(runs(request))[:2])  # type: ignore[method-assign]
+    assert "error" in (await stream(service, "/v1/completions", COMPLETION))[-1]
+
+
+TOKENS = st.lists(
+    st.sampled_from(WORDS).map(tokens_of) | st.integers(2, 319).map(lambda token: [token]), max_size=12
+).map(lambda parts: [token for part in parts for token in part])
+
+
+@pytest.fixture(scope="module")
+def complete() -> Iterator[Complete]:
+    """Sends a completion request and gives the body of the response; the service is told what to answer first."""
+    service = ScriptedService()
+    client = http_client(service)
+
+    def send(tokens: list[int], lengths: list[int], body: dict[str, Any]) -> str:
+        service.tokens, service.lengths = tokens, lengths
+        return loop.run(client.post("/v1/completions", json=body)).text
+
+    with asyncio.Runner() as loop:
+        yield send
+        loop.run(client.aclose())
+
+
+@settings(max_examples=100)
+@given(
+    TOKENS,
+    st.lists(st.integers(1, 7), min_size=1, max_size=3),
+    st.lists(st.sampled_from(["END", "the end", "stop", "中", "🙂"]), max_size=2),
+    st.integers(1, 40),
+)
+def test_where_runs_are_cut_shows_nowhere_in_what_the_client_gets(
+    complete: Complete, tokens: list[int], lengths: list[int], stop: list[str], max_tokens: int
+) -> None:
+    body = {**COMPLETION, "max_tokens": max_tokens, "stop": stop, "logprobs": 1}
+    plain = choice_of(complete(tokens, [1], body))
+    assert choice_of(complete(tokens, lengths, body)) == plain
+    *chunks, _ = events(complete(tokens, lengths, {**body, "stream": True}))
+    assert joined([chunk["choices"][0] for chunk in chunks]) == plain
+    if not stop:
+        assert plain["text"] == toy_tokenizer().raw.decode(plain["token_ids"])
+
+
+def choice_of(body: str) -> dict[str, Any]:
+    choice = json.loads(body)["choices"][0]
+    del choice["speculation"]
+    return dict(choice)
+
+
+def joined(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    logprobs = [choice["logprobs"] for choice in choices]
+    return {
+        "index": 0,
+        "text": "".join(choice["text"] for choice in choices),
+        "logprobs": {name: [entry for lists in logprobs for entry in lists[name]] for name in logprobs[0]},
+        "finish_reason": choices[-1]["finish_reason"],
+        "token_ids": [token for choice in choices for token in choice["token_ids"]],
+    }
