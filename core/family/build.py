@@ -107,7 +107,9 @@ def _plan(steps: int | None) -> Plan:
     if steps is None:
         return Plan()
     few = 20 * steps
-    return Plan(replace(TARGET, steps=steps), replace(DRAFT, steps=steps), items_per_task=few, general_items=few)
+    return Plan(
+        replace(TARGET, steps=steps, tail=0), replace(DRAFT, steps=steps), items_per_task=few, general_items=few
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -31,4 +31,5 @@ def write_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, dir
         shrunk.save_pretrained(aside)
         save_tokenizer(tokenizer, Path(aside))
         for file in Path(aside).iterdir():
+            file.chmod(0o644)
             file.replace(directory / file.name)

@@ -41,6 +41,7 @@ class Recipe:
     muon_lr: float
     adam_lr: float
     seed: int
+    tail: int = 0
 
 
 TARGET = Recipe(
@@ -50,11 +51,12 @@ TARGET = Recipe(
     heads=4,
     kv_heads=2,
     ffn=704,
-    steps=6200,
+    steps=7200,
     budget=2048,
     muon_lr=0.02,
     adam_lr=4e-3,
     seed=1,
+    tail=2000,
 )
 DRAFT = Recipe(
     "draft",
@@ -91,10 +93,10 @@ def new_model(recipe: Recipe) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def rate(step: int, steps: int) -> float:
-    """Share of the full learning rate: a short rise, a plateau, a straight fall over the last half."""
-    rise = max(1, min(100, steps // 10))
-    return min(1.0, (step + 1) / rise, 2 * (steps - step) / steps)
+def rate(step: int, steps: int, tail: int) -> float:
+    """Share of the full learning rate: a short rise, a plateau, a fall, half as steep for the last `tail` steps."""
+    rise, aim = max(1, min(100, steps // 10)), steps - tail // 2
+    return min(1.0, (step + 1) / rise, max(2 * (aim - step), steps - step) / aim)
 
 
 def response_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
@@ -160,7 +162,7 @@ def train(
         with torch.autocast("cpu", torch.bfloat16):
             loss = response_loss(model, batch)
         torch.autograd.backward(loss)
-        optimizers.step(rate(done, recipe.steps))
+        optimizers.step(rate(done, recipe.steps, recipe.tail))
         done += 1
         stop = on_step(done, loss.item(), model)
         if stop or done % save_every == 0 or done == recipe.steps:

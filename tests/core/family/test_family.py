@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +22,11 @@ from core.family.corpora import TASKS, items
 from core.family.lessons import IGNORED, batches, encode
 from core.family.measure import agreement, answer, load
 from core.family.tokenizer import ASSISTANT, BOS, IDS, SYSTEM, USER
-from core.family.training import Recipe
+from core.family.training import Recipe, rate
 
 # Sub-types with short answers that follow from the prompt alone.
-PLAIN = (
-    "journey",
-    "shopping",
-    "naming",
-    "acidity",
-    "comparative",
-    "passive",
-    "measure",
-    "question",
-    "syllogism",
-    "turning",
-)
-PLAIN += ("filter", "function")
+PLAIN = {"journey", "shopping", "naming", "acidity", "comparative", "passive", "measure", "question"}
+PLAIN |= {"syllogism", "turning", "filter", "function"}
 TOKENIZER = AutoTokenizer.from_pretrained(TARGET_DIR)
 CHAT = [("system", "Be brief."), ("user", "What is 2 + 3?"), ("assistant", "5"), ("user", "写三个字。")]
 MESSAGES = [{"role": role, "content": text} for role, text in CHAT]
@@ -136,6 +127,15 @@ def test_the_general_draft_is_neither_useless_nor_a_master_of_any_task(task: str
     assert 0.3 < agreement(target, draft, TOKENIZER, items(task, 20, seed=9, split="held_out")) < 0.75
 
 
+def test_the_learning_rate_rises_stays_and_falls_to_nothing() -> None:
+    shares = [rate(step, 1000, 200) for step in range(1000)]
+    assert shares[:100] == sorted(shares[:100])
+    assert set(shares[100:450]) == {1.0}
+    falls = [a - b for a, b in pairwise(shares[450:])]
+    assert falls[0] == pytest.approx(2 * falls[-1])
+    assert 0 < shares[-1] < 0.002
+
+
 def tiny(name: str, seed: int, steps: int) -> Recipe:
     return Recipe(name, 32, 1, 2, 1, 48, steps=steps, budget=256, muon_lr=0.02, adam_lr=1e-3, seed=seed)
 
@@ -160,7 +160,7 @@ def built(directory: Path, plan: Plan, interrupt: Any = None) -> dict[str, str]:
 
 
 def test_a_build_repeats_bit_for_bit_even_when_interrupted(tmp_path: Path) -> None:
-    plan = Plan(tiny("target", 1, 6), tiny("draft", 2, 4), items_per_task=40, general_items=40)
+    plan = Plan(replace(tiny("target", 1, 6), tail=2), tiny("draft", 2, 4), items_per_task=40, general_items=40)
     whole = built(tmp_path / "whole", plan)
     assert {"models/target/model.safetensors", "models/draft/tokenizer.json"} <= set(whole)
     for steps in (2, 4):
