@@ -103,7 +103,7 @@ async def _events(
     try:
         async for index, piece in rest:
             yield written(index, piece)
-    except Exception as error:
+    except Exception as error:  # of any kind: the status is sent, only an event can tell of it
         logger.exception("a generation failed after its first tokens were sent")
         yield _data(msgspec.json.encode(describe(error)[2]))
         return
