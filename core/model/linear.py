@@ -1,6 +1,6 @@
 """The one seam every matrix product goes through: plain, or with the weight laid out for oneDNN beforehand (CPU).
 
-Laid-out weights are two to three times as fast for a few rows, and their kernels give a row the same bits whatever
+Laid-out weights are 1.3 to 4 times as fast for 4 to 8 rows, and their kernels give a row the same bits whatever
 the number of rows. That is checked for every shape when a model is loaded, by comparing bits; a shape that fails
 (another processor, another thread count, plain kernels) is computed in tiles of a fixed number of rows instead, so
 that the kernel always sees the same shape.
