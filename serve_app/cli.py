@@ -151,9 +151,9 @@ def _keep_up(config: ServiceConfig, host: str, port: int, console: Console) -> N
 def _deploy(config: ServiceConfig, host: str, port: int, address: str, console: Console) -> None:
     from serve_app.hosting import deployed
 
-    url = deployed(config, host, port, address, console)
-    _invite(url, config, console)
-    console.print("It stays up on that cluster. To take it down, on its head node: [bold]serve shutdown --yes[/bold]")
+    service = deployed(config, host, port, address, console)
+    _invite(service.url, config, console)
+    console.print(f"It stays up on that cluster. To take it down:\n{service.takedown}", highlight=False, soft_wrap=True)
 
 
 def _invite(url: str, config: ServiceConfig, console: Console) -> None:

@@ -5,10 +5,13 @@ Enters: a configuration and an address to listen on. Leaves: a base URL that ans
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx2 as httpx
 from rich.console import Console
@@ -47,18 +50,28 @@ def hosted(config: ServiceConfig, host: str, port: int, console: Console) -> Ite
                 cluster.close()
 
 
-def deployed(config: ServiceConfig, host: str, port: int, address: str, console: Console) -> str:
-    """Deploy on the Ray cluster at `address`, which keeps it running; returns the base URL on its head node."""
+class Deployed(NamedTuple):
+    """A service on a cluster that outlives this command: its base URL, and the command that takes it down."""
+
+    url: str
+    takedown: str
+
+
+def deployed(config: ServiceConfig, host: str, port: int, address: str, console: Console) -> Deployed:
+    """Deploy on the Ray cluster at `address`, which keeps it running. Raises `StartFailed`."""
     hush()
     import ray
 
     with stage(console, f"Connecting to the Ray cluster at {address}", "Connected"):
         try:
-            ray.init(address=address, log_to_driver=False)
+            cluster = ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise StartFailed(f"no Ray cluster answers at {address}: {error}") from error
+            hint = "where it asks for a token, set RAY_AUTH_MODE=token"  # Ray finds out by itself only with `auto`
+            raise StartFailed(f"no Ray cluster answers at {address} ({error}); {hint}") from error
     head = ray.get_runtime_context().gcs_address.rpartition(":")[0]
-    return _deploy(config, host, port, head if host in ANYWHERE else host, console)
+    url = _deploy(config, host, port, head if host in ANYWHERE else host, console)
+    token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+    return Deployed(url, f"{token}serve shutdown --yes --address http://{cluster.dashboard_url}")
 
 
 def drain() -> None:
