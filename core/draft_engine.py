@@ -49,6 +49,10 @@ class DraftEngine:
         """Whether some chain is not yet as long as it may be."""
         return any(not session.complete for session in self._sessions.values())
 
+    def peers(self) -> set[bytes]:
+        """The verifiers that sessions are drafted for."""
+        return {session.peer for session in self._sessions.values()}
+
     def open(self, opened: OpenSession, peer: bytes) -> None:
         """Join a generation; a session opened twice starts afresh."""
         self.close(opened.session)

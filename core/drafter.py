@@ -55,8 +55,12 @@ class Drafter(EngineThread):
 
     def _turn(self) -> float | None:
         ended = [self._engine.receive(peer, message) for peer, message in self._wire.receive()]
-        for number in [number for number in ended if number is not None] + self._engine.expired():
+        expired = self._engine.expired()
+        for number in [number for number in ended if number is not None] + expired:
             self._over(number)
+        if expired:  # a verifier that fell silent may be gone for good
+            for peer in self._wire.peers() - self._engine.peers():
+                self._wire.disconnect(peer)
         wait = self._engine.wait()
         if wait == 0.0:
             self._engine.step()

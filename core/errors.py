@@ -1,10 +1,10 @@
 """Every error TaskSpec raises on purpose.
 
-    TaskSpecError
-    ├── InvalidRequest             the caller's input; names the field, becomes an OpenAI-shaped 4xx
-    ├── ConfigError                a configuration file or option; says what to write instead
-    ├── UnsupportedArchitecture    a model this code cannot run; lists those it can
-    └── OutOfPages                 the KV cache is full; the engine preempts or refuses
+TaskSpecError
+├── InvalidRequest             the caller's input; names the field, becomes an OpenAI-shaped 4xx
+├── ConfigError                a configuration file or option; says what to write instead
+├── UnsupportedArchitecture    a model this code cannot run; lists those it can
+└── OutOfPages                 the KV cache is full; the engine preempts or refuses
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ comes out of, never the token (design 5).
 from __future__ import annotations
 
 import secrets
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from core.generation import GenerationRequest, Run
 from core.logprobs import token_logprobs
 from core.messages import Close, Commit, Propose
 from core.model.base import Model, Rows
+from core.session_table import SessionTable
 from core.step_rule import Standing, StepCosts, seconds_to_wait
 from core.verify_session import Seat, VerifySession
 from core.warps import sample
@@ -63,9 +64,7 @@ class VerifyEngine:
         self._vocabulary = vocabulary
         self._clock = clock
         self._new_session = new_session
-        self._pending: deque[list[VerifySession]] = deque()  # the choices of a prompt are admitted together
-        self._running: dict[int, VerifySession] = {}
-        self._sessions: dict[int, VerifySession] = {}
+        self._sessions = SessionTable(model, config.max_sessions)
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
     def gauges(self) -> Counter[str]:
@@ -81,8 +80,7 @@ class VerifyEngine:
         group: list[VerifySession] = []
         for request in choices:
             group.append(self._session(request, group))
-        self._sessions |= {session.number: session for session in group}
-        self._pending.append(group)
+        self._sessions.add(group)
         return [session.number for session in group]
 
     def close(self, number: int) -> None:
@@ -122,17 +120,17 @@ class VerifyEngine:
 
     def wait(self) -> float | None:
         """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
-        self._admit()
+        self._sessions.admit()
         if self._complete():
             return 0.0
         now = self._clock()
-        standings = [self._standing(session, now) for session in self._running.values() if session.leader is None]
+        standings = [self._standing(session, now) for session in self._sessions.leading()]
         return seconds_to_wait(standings, self.costs) if standings else None
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Run]]:
         """One target pass over every running session; returns what each committed."""
-        self._admit()
+        self._sessions.admit()
         runs: list[tuple[int, Run]] = []
         for session in self._complete():
             runs.append((session.number, Run((), finish_reason=session.chain.finish_reason)))
@@ -146,7 +144,7 @@ class VerifyEngine:
         self.counts["steps"] += 1
         for feed, rows in zip(feeds, torch.split(logits, [f.num_logits for f in feeds]), strict=True):
             if feed.num_logits:
-                runs += [(s.number, self._commit(s, rows, feed.proposals)) for s in self._sharing(feed.session)]
+                runs += [(s.number, self._commit(s, rows, feed.proposals)) for s in self._sessions.share(feed.session)]
         return runs
 
     # ---- sessions
@@ -160,40 +158,14 @@ class VerifyEngine:
         leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
         return VerifySession(self._new_session(), chain, most, leader)
 
-    def _admit(self) -> None:
-        while self._pending:
-            group = [session for session in self._pending[0] if session.number in self._sessions]
-            if len(self._running) + len(group) > self.config.max_sessions:
-                return
-            self._pending.popleft()
-            for session in group:
-                self._running[session.number] = session
-                if session.leader is None:
-                    self._model.open(session.number)
-
-    def _finish(self, session: VerifySession) -> None:
-        del self._sessions[session.number]
-        self._running.pop(session.number, None)
-        self._model.close(session.number)
-        if session.seat is not None:
-            self._outbox[session.seat.peer, session.number] = Close(session.number, session.seat.number)
-        self._promote_follower(session)
-
     def _complete(self) -> list[VerifySession]:
         """Sessions resumed when their answer was complete: they only have to be told so."""
-        return [session for session in self._running.values() if session.chain.finish_reason is not None]
+        return [session for session in self._sessions.leading() if session.chain.finish_reason is not None]
 
-    def _followers(self, leader: VerifySession) -> list[VerifySession]:
-        return [session for session in self._sessions.values() if session.leader is leader]
-
-    def _promote_follower(self, leader: VerifySession) -> None:
-        """A leader ended before its prompt was shared: the first that waited for it leads the others."""
-        first, *others = self._followers(leader) or [leader]
-        first.leader = None
-        for other in others:
-            other.leader = first
-        if first.number in self._running:
-            self._model.open(first.number)
+    def _finish(self, session: VerifySession) -> None:
+        self._sessions.remove(session)
+        if session.seat is not None:
+            self._outbox[session.seat.peer, session.number] = Close(session.number, session.seat.number)
 
     # ---- proposals
 
@@ -247,9 +219,7 @@ class VerifyEngine:
     def _feeds(self) -> list[_Feed]:
         budget = self.config.prefill_chunk
         feeds: list[_Feed] = []
-        for session in self._running.values():
-            if session.leader is not None:
-                continue
+        for session in self._sessions.leading():
             cached = self._model.num_cached(session.number)
             if session.length - cached == 1:
                 proposals = session.proposals()
@@ -259,14 +229,6 @@ class VerifyEngine:
                 budget -= len(chunk)
                 feeds.append(_Feed(session, chunk, (), int(cached + len(chunk) == session.length)))
         return feeds
-
-    def _sharing(self, session: VerifySession) -> list[VerifySession]:
-        """The session, and those that waited for its prompt, forked now that it is cached."""
-        followers = self._followers(session)
-        for follower in followers:
-            self._model.fork(session.number, follower.number)
-            follower.leader = None
-        return [session, *followers]
 
     def _commit(self, session: VerifySession, logits: torch.Tensor, proposals: tuple[int, ...]) -> Run:
         chain, params, num_valid = session.chain, session.chain.params, self._vocabulary.num_valid

@@ -126,6 +126,9 @@ class DraftWire:
             self.sockets[peer] = socket
         return peer
 
+    def peers(self) -> set[bytes]:
+        return set(self.sockets)
+
     def disconnect(self, peer: bytes) -> None:
         self._outbox.sent(peer)
         socket = self.sockets.pop(peer, None)
