@@ -1,0 +1,138 @@
+"""Trains the task classifier and sets the threshold below which it abstains.
+
+In: prompts as token ids with their tasks, `general` among them for prompts that belong to none. Out: a
+`TaskClassifier`. The same examples and recipe give the same weights on one thread.
+
+Against overconfidence on prompts unlike the examples: labels are smoothed, some ids are replaced by random ones, some
+rows are noise labelled `general`, and some are spliced from two examples and labelled by their shares.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import msgspec
+import torch
+from torch import nn
+from torch.nn import functional
+
+from core.classifier import GENERAL, ClassifierConfig, Network, TaskClassifier, window
+
+Example = tuple[Sequence[int], str]  # a prompt's token ids, its task
+Row = tuple[list[int], torch.Tensor]  # ids as trained on, mass of every class
+_SORTED_BATCHES = 8
+_LOWEST_THRESHOLD = 0.6
+_ROUTED_GENERAL = 0.02  # share of held-out general prompts that may still be sent to a task
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to train; the defaults are the shipped router's."""
+
+    steps: int = 300
+    batch: int = 64
+    learning_rate: float = 4e-3
+    smoothing: float = 0.05
+    replaced: float = 0.1  # share of ids
+    spliced: float = 0.25  # share of rows
+    noise: float = 0.06  # share of rows
+    longest: int = 64  # ids read of a prompt; the cost of a step grows with the square
+    seed: int = 0
+
+
+def train_classifier(
+    examples: Sequence[Example], held_out: Sequence[Example], vocab_size: int, recipe: Recipe | None = None
+) -> TaskClassifier:
+    """Train on `examples`, then set the threshold on `held_out`; both hold tasks and `general`.
+
+    Raises ValueError where the examples are not of two classes or more.
+    """
+    recipe = recipe or Recipe()
+    classes = {task for _, task in examples}
+    if len(classes) < 2:
+        raise ValueError(f"a classifier needs examples of at least two classes, got {sorted(classes)}")
+    config = ClassifierConfig(tuple(sorted(classes - {GENERAL})), _LOWEST_THRESHOLD, vocab_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        network = Network(config)
+    _descend(network, _rows(examples, config, recipe), recipe)
+    network.to(torch.bfloat16).to(torch.float32)  # calibrated as it will be saved
+    return calibrate(TaskClassifier(config, network), held_out)
+
+
+def calibrate(classifier: TaskClassifier, held_out: Sequence[Example]) -> TaskClassifier:
+    """The classifier with the lowest threshold from 0.6 on that sends at most 2 % of general prompts to a task."""
+    confidence = sorted(
+        (float(classifier.probabilities(tokens)[:-1].max()) for tokens, task in held_out if task == GENERAL),
+        reverse=True,
+    )
+    if not confidence:
+        raise ValueError("the threshold needs held-out general prompts")
+    refused = confidence[int(_ROUTED_GENERAL * len(confidence))]  # a prompt is routed from the threshold on
+    threshold = max(_LOWEST_THRESHOLD, math.nextafter(refused, math.inf))
+    config = msgspec.structs.replace(classifier.config, threshold=threshold)
+    return TaskClassifier(config, classifier.network)
+
+
+def accuracy(classifier: TaskClassifier, examples: Sequence[Example]) -> float:
+    """Share of the examples whose own class gets most of the prior."""
+    priors = [classifier.predict(tokens) for tokens, _ in examples]
+    return sum(max(p, key=lambda name: p[name]) == task for p, (_, task) in zip(priors, examples, strict=True)) / len(
+        examples
+    )
+
+
+def _descend(network: Network, rows: Iterator[Row], recipe: Recipe) -> None:
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, total_steps=recipe.steps)
+    network.train()
+    for tokens, lengths, targets in itertools.islice(_batches(rows, recipe), recipe.steps):
+        loss = functional.cross_entropy(network(tokens, lengths), targets, label_smoothing=recipe.smoothing)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
+def _rows(examples: Sequence[Example], config: ClassifierConfig, recipe: Recipe) -> Iterator[Row]:
+    """Examples for ever, each a little unlike itself."""
+    rng = Random(recipe.seed)
+    classes = (*config.tasks, GENERAL)
+    targets = dict(zip(classes, torch.eye(len(classes)), strict=True))
+    while True:
+        tokens, target = _draw(rng, examples, targets, recipe)
+        replaced = recipe.replaced
+        if rng.random() < recipe.spliced:
+            tokens, target = _splice((tokens, target), _draw(rng, examples, targets, recipe), rng.uniform(0.2, 0.8))
+        elif rng.random() < recipe.noise:
+            replaced, target = 1.0, targets[GENERAL]
+        yield [rng.randrange(config.vocab_size) if rng.random() < replaced else token for token in tokens], target
+
+
+def _draw(rng: Random, examples: Sequence[Example], targets: Mapping[str, torch.Tensor], recipe: Recipe) -> Row:
+    tokens, task = rng.choice(examples)
+    return window(tokens, recipe.longest), targets[task]
+
+
+def _splice(first: Row, second: Row, cut: float) -> Row:
+    """The beginning of one row before the end of another, labelled by their shares."""
+    head, tail = first[0][: math.ceil(cut * len(first[0]))], second[0][math.floor(cut * len(second[0])) :]
+    share = len(head) / (len(head) + len(tail))
+    return head + tail, share * first[1] + (1 - share) * second[1]
+
+
+def _batches(rows: Iterator[Row], recipe: Recipe) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Tokens [n, longest], lengths [n], targets [n, classes]: like lengths together, as the scan is sequential."""
+    rng = Random(recipe.seed)
+    while True:
+        block = sorted(itertools.islice(rows, recipe.batch * _SORTED_BATCHES), key=lambda row: len(row[0]))
+        cuts = [block[start : start + recipe.batch] for start in range(0, len(block), recipe.batch)]
+        rng.shuffle(cuts)
+        for cut in cuts:
+            tokens = nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids, _ in cut], batch_first=True)
+            yield tokens, torch.tensor([len(ids) for ids, _ in cut]), torch.stack([target for _, target in cut])
