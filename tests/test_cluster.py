@@ -88,3 +88,12 @@ def test_every_node_installs_the_package_and_gpu_nodes_its_gpu_extra(cluster: Co
     assert any("[gpu]" in command for command in filled["worker_setup_commands"])
     mounted = next(there for there, here in cluster["file_mounts"].items() if here == ".")
     assert any(f"cd {mounted} && pip install" in command for command in filled["head_setup_commands"])
+
+
+def test_the_cluster_has_nodes_for_every_verifier_of_the_gpu_config(cluster: Config) -> None:
+    service = yaml.safe_load((ROOT / "serve_app" / "configs" / "llama2-13b.yaml").read_text())
+    actors, nodes = service["target"]["actors"], cluster["available_node_types"]["verifier"]
+    assert actors["resources"]["verifier"] == nodes["resources"]["verifier"]
+    assert actors["num_gpus"] == nodes["resources"]["GPU"]
+    assert actors["autoscaling"]["max_replicas"] <= nodes["max_workers"]
+    assert actors["autoscaling"]["min_replicas"] <= nodes["min_workers"]
