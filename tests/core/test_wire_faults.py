@@ -8,12 +8,12 @@ from functools import cache
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, plain_tokens, request
 
 from core.draft_engine import DraftConfig, DraftEngine
 from core.messages import Address, Close, Commit, OpenSession, Propose
 from core.model.base import Rows
 from core.verify_engine import VerifyConfig, VerifyEngine
+from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, plain_tokens, request
 
 ANSWER = 4000  # longer than any example gets
 STEP = 0.010

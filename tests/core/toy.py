@@ -1,4 +1,4 @@
-"""A language model small enough to think about: the next token's logits are a table row picked by the last three tokens."""
+"""A language model small enough to think about: the last three tokens pick a row of a table, and that is the logits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ToyModel:
     def __init__(self, salt: int = 0, context: int = 4096, sharpness: float = 1.5) -> None:
         self.context = context
         self.cached: dict[int, list[int]] = {}
-        self.on_forward: Callable[[Sequence[Rows]], None] = lambda batch: None
+        self.on_forward: Callable[[Sequence[Rows]], None] = lambda _: None
         self._salt = salt
         self._table = torch.randn(ROWS, VOCAB_SIZE, generator=torch.Generator().manual_seed(7)) * sharpness
 
@@ -88,7 +88,9 @@ class Clock:
         return self.now
 
 
-def request(max_tokens: int = 40, *, tokens: Sequence[int] = PROMPT, seed: int = 3, choice: int = 0, temperature: float = 1.0) -> GenerationRequest:
+def request(
+    max_tokens: int = 40, *, tokens: Sequence[int] = PROMPT, seed: int = 3, choice: int = 0, temperature: float = 1.0
+) -> GenerationRequest:
     params = SamplingParams(seed=seed, max_tokens=max_tokens, temperature=temperature)
     return GenerationRequest(tokens=tuple(tokens), prompt_length=len(tokens), params=params, choice=choice)
 

@@ -103,7 +103,7 @@ def _free_port() -> int:
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     shipped = load_config("family")
-    config = shipped.model_copy(update={"pools": {task: Pool() for task in (*POOLS, ADVERSARIAL)}, "router": None})
+    config = shipped.model_copy(update={"pools": {task: Pool() for task in (*POOLS, ADVERSARIAL)}})
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
