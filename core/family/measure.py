@@ -50,6 +50,16 @@ def first_choices(model: nn.Module, tokenizer: PreTrainedTokenizerFast, item: It
     return logits[0, :-1][answered].argmax(-1)
 
 
+def accuracy(model: nn.Module, tokenizer: PreTrainedTokenizerFast, items: Sequence[Item]) -> float:
+    """Share of answer positions where the first choice is the right token."""
+    right = [
+        first_choices(model, tokenizer, item)
+        == torch.tensor([*tokenizer.encode(item.answer, add_special_tokens=False), IDS[EOS]])
+        for item in items
+    ]
+    return float(torch.cat(right).float().mean())
+
+
 def agreement(target: nn.Module, draft: nn.Module, tokenizer: PreTrainedTokenizerFast, items: Sequence[Item]) -> float:
     """Share of answer positions where the first choices of both models are the same token."""
     same = [first_choices(target, tokenizer, item) == first_choices(draft, tokenizer, item) for item in items]

@@ -20,13 +20,12 @@ from core.family import DRAFT_DIR, TARGET_DIR
 from core.family.build import Builder, Plan
 from core.family.corpora import TASKS, items
 from core.family.lessons import IGNORED, batches, encode
-from core.family.measure import agreement, answer, load
+from core.family.measure import accuracy, agreement, answer, exact_match, load
 from core.family.tokenizer import ASSISTANT, BOS, IDS, SYSTEM, USER
 from core.family.training import Recipe, rate
 
-# Sub-types with short answers that follow from the prompt alone.
-PLAIN = {"journey", "shopping", "naming", "acidity", "comparative", "passive", "measure", "question"}
-PLAIN |= {"syllogism", "turning", "filter", "function"}
+# Sub-types whose answers the target has learned to the letter.
+KNOWN = {"formula", "naming", "neutralising", "passive", "evaluate", "filter", "bug"}
 TOKENIZER = AutoTokenizer.from_pretrained(TARGET_DIR)
 CHAT = [("system", "Be brief."), ("user", "What is 2 + 3?"), ("assistant", "5"), ("user", "写三个字。")]
 MESSAGES = [{"role": role, "content": text} for role, text in CHAT]
@@ -114,11 +113,18 @@ def target() -> LlamaForCausalLM:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_target_ends_its_answers_and_knows_some(task: str, target: LlamaForCausalLM) -> None:
-    held_out = [item for item in items(task, 100, seed=9, split="held_out") if item.subtype in PLAIN][:4]
-    answers = [answer(target, TOKENIZER, item.prompt) for item in held_out]
-    assert [ended for _, ended in answers] == [True] * 4
-    assert sum(text == item.answer for (text, _), item in zip(answers, held_out, strict=True)) >= 2
+def test_the_target_has_learned_the_task_and_ends_its_answers(task: str, target: LlamaForCausalLM) -> None:
+    held_out = items(task, 20, seed=9, split="held_out")
+    assert accuracy(target, TOKENIZER, held_out) > 0.75
+    brief = sorted(held_out, key=lambda item: len(item.answer))[:3]
+    assert [answer(target, TOKENIZER, item.prompt)[1] for item in brief] == [True] * 3
+
+
+def test_the_target_answers_some_kinds_of_prompt_to_the_letter(target: LlamaForCausalLM) -> None:
+    asked = [item for task in ("chemistry", "english", "logic", "python") for item in items(task, 40, 9, "held_out")]
+    known = [item for item in asked if item.subtype in KNOWN]
+    assert len(known) >= 10
+    assert exact_match(target, TOKENIZER, known) >= 0.7
 
 
 @pytest.mark.parametrize("task", TASKS)
