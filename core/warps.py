@@ -125,7 +125,8 @@ def _nucleus(z: torch.Tensor, top_p: float, temperature: float) -> tuple[torch.T
     A token stays iff the mass of those before it is under top_p. Masses are integers, so sums have no order.
     """
     peak = z.amax(-1, keepdim=True)
-    needed = (_mass(z, peak, temperature).sum(-1, keepdim=True) * top_p).ceil().long()
+    total = _mass(z, peak, temperature).sum(-1, keepdim=True)
+    needed = (total * top_p).ceil().long().clamp_min(1)  # the product of the smallest top_p underflows to 0
     for width in (FIRST_LOOK, z.shape[-1]):
         values = z.topk(min(width, z.shape[-1])).values
         mass = _mass(values, peak, temperature)

@@ -106,6 +106,7 @@ def test_top_p_keeps_the_token_that_crosses_the_mass_and_not_the_one_after() -> 
     assert list(one_row(quarter, top_p=0.5)) == [0, 1]
     assert list(one_row(quarter, top_p=0.500001)) == [0, 1, 2]
     assert list(one_row(quarter, top_p=1e-9)) == [0]
+    assert list(one_row(quarter, top_p=5e-324)) == [0]  # its product with any mass is 0
 
 
 def test_top_p_counts_the_mass_top_k_left() -> None:
