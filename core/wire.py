@@ -21,6 +21,7 @@ MAX_PROPOSALS = 1 << 16  # bytes of a frame to the verifier: every session's win
 QUEUED_FRAMES = 8  # per peer, inside ZeroMQ
 QUEUED_SESSIONS = 1024  # per peer, in the outbox
 MESSAGES_PER_TURN = 4096  # so that a flooding peer cannot hold the engine
+UNDECODABLE = (ValueError, RecursionError)  # msgspec's own errors and UnicodeDecodeError are all ValueErrors
 
 _encode = msgspec.msgpack.Encoder().encode
 _to_verifier = msgspec.msgpack.Decoder(list[Propose])
@@ -82,7 +83,7 @@ class VerifierWire:
     def _decode(self, frame: bytes) -> list[Propose]:
         try:
             return _to_verifier.decode(frame)
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        except UNDECODABLE:
             self.counts["dropped_undecodable"] += 1
             return []
 
@@ -145,7 +146,7 @@ class DraftWire:
                     break
                 try:
                     messages = _to_draft.decode(frame)
-                except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+                except UNDECODABLE:
                     self.counts["dropped_undecodable"] += 1
                     continue
                 for message in messages:

@@ -109,6 +109,7 @@ def test_a_wrong_key_gets_nothing_and_breaks_nothing(
 GARBAGE = [
     b"",
     b"\xc1",
+    b"\x91\x95\xa7propo\xff\xfe\x01\x00\x05\x90",  # a tag that is not UTF-8
     bytes(range(256)) * 20,
     b"\x91" * 5000,
     msgspec.msgpack.encode({"session": 1}),
@@ -137,10 +138,10 @@ def test_garbage_from_a_verifier_is_counted_and_dropped(verifier: VerifierWire, 
     draft = join()
     draft.send([(draft.connect(verifier.address), Propose(1, 0, 5, ()))])
     [(peer, _)] = proposals(verifier)
-    verifier.socket.send_multipart([peer, b"\xc1", b"\x91"])
+    verifier.socket.send_multipart([peer, b"\xc1", b"\x91", b"\x91\x93\xa5clo\xff\xfe\x01\x00"])
     verifier.send([(peer, Close(1, 0))])
     assert [message for _, message in until(lambda: list(draft.receive()))] == [Close(1, 0)]
-    assert draft.counts["dropped_undecodable"] == 2
+    assert draft.counts["dropped_undecodable"] == 3
 
 
 # ---- too much of it
