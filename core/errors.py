@@ -26,6 +26,10 @@ class InvalidRequest(TaskSpecError):
         self.status = status
         self.code = code
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # an exception is rebuilt from the message alone, which this one cannot be
+        return InvalidRequest, (self.field, str(self)), {"status": self.status, "code": self.code}
+
 
 class ConfigError(TaskSpecError):
     """A configuration that cannot be used; the message says what to write instead."""
