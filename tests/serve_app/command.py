@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import uuid
@@ -23,6 +24,8 @@ class Command:
         self._mark = uuid.uuid4().hex
         self._directories: set[str] = set()
         self.home = home
+        # A shell starts background jobs with SIGINT ignored, and what they start inherits that: no terminal does.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "serve_app.cli", *arguments],
             cwd=ROOT,
