@@ -43,7 +43,11 @@ class Drafter(EngineThread):
         return self.call(lambda: self._engine.counts + self._wire.counts + self._engine.gauges())
 
     def _open(self, opened: OpenSession, on_close: Callable[[], object]) -> None:
-        self._engine.open(opened, self._wire.connect(opened.verifier))
+        known = self._wire.peers()
+        peer = self._wire.connect(opened.verifier)
+        self._engine.open(opened, peer)
+        if peer not in known:  # a new verifier may stand in for one that is gone
+            self._leave_idle_peers()
         self._on_close[opened.session] = on_close
 
     def _close(self, number: int) -> None:
@@ -59,13 +63,16 @@ class Drafter(EngineThread):
         for number in [number for number in ended if number is not None] + expired:
             self._over(number)
         if expired:  # a verifier that fell silent may be gone for good
-            for peer in self._wire.peers() - self._engine.peers():
-                self._wire.disconnect(peer)
+            self._leave_idle_peers()
         wait = self._engine.wait()
         if wait == 0.0:
             self._engine.step()
         self._wire.send(self._engine.outgoing())
         return wait
+
+    def _leave_idle_peers(self) -> None:
+        for peer in self._wire.peers() - self._engine.peers():
+            self._wire.disconnect(peer)
 
     def _over(self, number: int) -> None:
         on_close = self._on_close.pop(number, None)
