@@ -40,10 +40,6 @@ class EngineThread(ABC):
         self._closing = threading.Lock()  # nothing may enter the inbox after it was emptied for the last time
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
     def start(self) -> None:
         self._thread.start()
 

@@ -21,6 +21,7 @@ from serve_app.task_router import TaskRouter
 
 CORE = "taskspec"
 DRAIN_SECONDS = 60.0  # longer than a generation takes, or downscaling would cut it
+HEALTH_SECONDS = 1.0  # three failures in a row end a replica; until then one whose engine has stopped refuses calls
 QUIET = {"enable_access_log": False}  # a line per request and per call of a deployment is work on the request's path
 
 
@@ -79,6 +80,7 @@ def _deployment(cls: Callable[..., Any], actors: Actors, **options: Any) -> serv
     undecorated = cast(serve.Deployment, serve.deployment(cls))
     return undecorated.options(
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
+        health_check_period_s=HEALTH_SECONDS,
         logging_config=QUIET,
         ray_actor_options={
             "num_cpus": actors.num_cpus,

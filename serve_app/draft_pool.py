@@ -46,7 +46,6 @@ class DraftPool:
         """What engine and wire have counted, and the sessions open now."""
         return await asyncio.wrap_future(self._drafter.counts())
 
-    def check_health(self) -> None:
-        """Serve restarts the replica when this raises."""
-        if not self._drafter.alive:
-            raise RuntimeError("the draft's engine has stopped") from self._drafter.error
+    async def check_health(self) -> None:
+        """Serve restarts the replica when this raises, or takes too long because the engine hangs."""
+        await self.counts()
