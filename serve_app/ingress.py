@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any, cast
 
 from fastapi import FastAPI
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve.exceptions import BackPressureError, RayServeException
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from core.generation import GenerationRequest
@@ -23,14 +26,20 @@ from core.messages import OpenSession
 from core.model.config import ModelConfig
 from core.model.loader import resolve
 from core.tokenizer import load_tokenizer
+from serve_app.calls import hang_up, replica_lost
 from serve_app.config import GENERAL, ServiceConfig, locate, pool_application
 from serve_app.http import create_app
+from serve_app.received import Received
 from serve_app.service import ChoiceRun, Overloaded, Speculation
 from serve_app.wiring import Wiring
 
 Handle = DeploymentHandle[Any]
 
 logger = logging.getLogger(__name__)
+
+LATELY = 1.0  # seconds
+MAX_LOSSES = 3  # verifiers that an answer may lose: one that is the death of all it meets must end
+RETRY_AFTER = 0.2  # seconds, four times as long after each loss
 
 
 @serve.ingress()
@@ -44,12 +53,13 @@ class SpeculativeIngress:
         self.context = ModelConfig.load(resolve(target)).context
         self.vocab_size = self.tokenizer.num_valid
         self.tasks = tuple(config.pools)
-        self.max_choices = config.ingress.max_choices
+        self.max_choices = min(config.ingress.max_choices, config.target.max_sessions)
         self._config = config
         self._verifier = verifier
         self._router = router
         self._pools: dict[str, Handle] = {}
         self._counts: Counter[str] = Counter()
+        self._heard_at = -math.inf  # when a verifier last sent a run
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return create_app(self)
@@ -68,7 +78,9 @@ class SpeculativeIngress:
         }
 
     async def healthy(self) -> bool:
-        """Whether the verifier answers."""
+        """Whether a verifier answers; where all are so busy that a call would wait, their runs tell."""
+        if time.monotonic() - self._heard_at < LATELY:
+            return True
         try:
             await asyncio.wait_for(self._verifier.counts.remote(), timeout=5.0)
         except (RayError, RayServeException, TimeoutError):
@@ -82,25 +94,64 @@ class SpeculativeIngress:
     async def generate(
         self, requests: list[GenerationRequest], speculation: Speculation
     ) -> AsyncGenerator[ChoiceRun, None]:
-        """See `Service.generate`."""
+        """See `Service.generate`. Where a verifier is lost, another one goes on from what has arrived."""
         self._counts["generations"] += 1
-        self._counts["verifier_calls"] += 1
-        runs = cast(DeploymentResponseGenerator[Any], self._verifier.options(stream=True).generate.remote(requests))
-        wiring = self._wire(requests, speculation) if speculation.enabled else None
+        received = Received(requests)
+        wiring = self._wire(received, speculation) if speculation.enabled else None
+        losses = 0
         try:
-            started = await anext(runs)
-            if wiring is not None:
-                wiring.start(started)
-            async for choice, run in runs:
-                if wiring is not None:
-                    wiring.observe(choice, run)
-                yield ChoiceRun(choice, run, wiring.task if wiring is not None else GENERAL)
+            while received.unfinished:
+                try:
+                    async with aclosing(self._verify(received, wiring)) as runs:
+                        async for run in runs:
+                            yield run
+                    return
+                except RayError as error:
+                    losses += 1
+                    await self._pause(error, losses)
+                except BackPressureError:
+                    if not losses:
+                        raise
+                    await asyncio.sleep(RETRY_AFTER)  # it has been let in once and will not be turned away now
         except BackPressureError as error:
             raise Overloaded("every verifier is busy and its queue is full; try again shortly") from error
+        except DeploymentUnavailableError as error:
+            raise Overloaded("no verifier is running; try again later") from error
         finally:
-            runs.cancel()
             if wiring is not None:
                 wiring.close()
+
+    async def _verify(self, received: Received, wiring: Wiring | None) -> AsyncGenerator[ChoiceRun, None]:
+        """The runs that one verifier commits for the choices that are not finished."""
+        self._counts["verifier_calls"] += 1
+        choices = received.unfinished
+        verifier = self._verifier.options(stream=True)
+        stream = cast(
+            DeploymentResponseGenerator[Any], verifier.generate.remote([received.request(choice) for choice in choices])
+        )
+        try:
+            started = await anext(stream)
+            if wiring is not None:
+                wiring.start(started, choices)
+            async for index, run in stream:
+                self._heard_at = time.monotonic()
+                received.add(choices[index], run)
+                if wiring is not None and run.finish_reason is not None:
+                    wiring.end(choices[index])
+                yield ChoiceRun(choices[index], run, wiring.task if wiring is not None else GENERAL)
+        finally:
+            hang_up(stream)
+            if wiring is not None:
+                wiring.stop()
+
+    async def _pause(self, error: RayError, losses: int) -> None:
+        """Before another verifier is asked; raises where none should be."""
+        if not replica_lost(error):
+            raise error
+        logger.warning("verifier lost: %s", type(error).__name__)
+        if losses > MAX_LOSSES:
+            raise Overloaded("the verifiers of this answer were lost one after another") from error
+        await asyncio.sleep(RETRY_AFTER * 4 ** (losses - 1))
 
     async def route(self, tokens: Sequence[int]) -> str:
         """The task of a prompt; `general` where the router abstains, fails, is late or knows a task without a pool."""
@@ -119,9 +170,10 @@ class SpeculativeIngress:
         """Reserve a draft replica of the task's pool and start a session on it."""
         self._counts["draft_calls"] += 1
         if task not in self._pools:
-            handle = serve.get_deployment_handle("DraftPool", pool_application(task))
+            # serve.get_deployment_handle would block on the controller, and raise where the pool is not there (yet)
+            handle: Handle = DeploymentHandle("DraftPool", pool_application(task))
             self._pools[task] = handle.options(stream=True)
         return cast(DeploymentResponseGenerator[None], self._pools[task].session.remote(opened))
 
-    def _wire(self, requests: list[GenerationRequest], speculation: Speculation) -> Wiring:
-        return Wiring(self, requests, self._config.draft.num_speculative_tokens, speculation.task)
+    def _wire(self, received: Received, speculation: Speculation) -> Wiring:
+        return Wiring(self, received, self._config.draft.num_speculative_tokens, speculation.task)

@@ -24,10 +24,14 @@ from serve_app.loading import load_target
 
 
 class Started(msgspec.Struct, frozen=True):
-    """First item of a generation: what a draft needs to join it. `sessions` holds one number per choice."""
+    """First item of a generation: what a draft needs to join it.
+
+    `sessions` holds one number per choice, `window` is the most tokens a proposal may carry.
+    """
 
     sessions: tuple[int, ...]
     verifier: Address
+    window: int
 
 
 class TargetVerifier:
@@ -41,6 +45,7 @@ class TargetVerifier:
             num_speculative_tokens=config.draft.num_speculative_tokens,
             prefill_chunk=target.prefill_chunk,
         )
+        self._window = limits.window
         tokenizer = load_tokenizer(locate(target.model))
         self._verifier = Verifier(load_target(target), tokenizer, limits, host=ray.util.get_node_ip_address())
         self._verifier.start()
@@ -54,7 +59,7 @@ class TargetVerifier:
         )
         try:
             sessions: list[int] = await asyncio.wrap_future(opening)
-            yield Started(tuple(sessions), self._verifier.address)
+            yield Started(tuple(sessions), self._verifier.address, self._window)
             unfinished = len(choices)
             while unfinished:
                 choice, run = await runs.get()
@@ -73,7 +78,6 @@ class TargetVerifier:
         """What engine and wire have counted, and the sessions open now."""
         return await asyncio.wrap_future(self._verifier.counts())
 
-    def check_health(self) -> None:
-        """Serve restarts the replica when this raises."""
-        if not self._verifier.alive:
-            raise RuntimeError("the verifier's engine has stopped") from self._verifier.error
+    async def check_health(self) -> None:
+        """Serve restarts the replica when this raises, or takes too long because the engine hangs."""
+        await self.counts()

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ray.exceptions import RayError
-from ray.serve.exceptions import BackPressureError, RayServeException
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentResponseGenerator
 
-from core.generation import GenerationRequest, Run
 from core.messages import OpenSession
+from serve_app.calls import hang_up
 from serve_app.config import GENERAL
+from serve_app.received import Received
 from serve_app.target_verifier import Started
 
 logger = logging.getLogger(__name__)
@@ -35,64 +36,66 @@ class Pools(Protocol):
 class Wiring:
     """Drafts for the choices of one prompt. `task` is `general` until the router has answered."""
 
-    def __init__(self, pools: Pools, requests: Sequence[GenerationRequest], length: int, task: str | None) -> None:
+    def __init__(self, pools: Pools, received: Received, length: int, task: str | None) -> None:
         self.task = task or GENERAL
         self._pools = pools
-        self._requests = requests
+        self._received = received
         self._length = length
-        self._generated: list[list[int]] = [[] for _ in requests]
-        self._finished = [False] * len(requests)
-        self._routing = asyncio.ensure_future(self._route(task))
-        self._drafting: list[asyncio.Task[None]] = []
+        self._routing = asyncio.create_task(self._route(task))
+        self._drafting: dict[int, asyncio.Task[None]] = {}
 
-    def start(self, started: Started) -> None:
-        """The verifier holds the sessions: wire a draft to each."""
-        self._drafting = [asyncio.create_task(self._draft(started, choice)) for choice in range(len(self._requests))]
+    def start(self, started: Started, choices: Sequence[int]) -> None:
+        """A verifier holds the sessions of `choices`: wire a draft to each."""
+        self._drafting = {
+            choice: asyncio.create_task(self._draft(started, session, choice))
+            for choice, session in zip(choices, started.sessions, strict=True)
+        }
 
-    def observe(self, choice: int, run: Run) -> None:
-        """Keep what has been generated: a draft that joins later starts from it."""
-        self._generated[choice] += run.tokens
-        if run.finish_reason is not None:
-            self._finished[choice] = True
-            if self._drafting:
-                self._drafting[choice].cancel()
+    def end(self, choice: int) -> None:
+        """A choice has finished."""
+        if choice in self._drafting:
+            self._drafting.pop(choice).cancel()
+
+    def stop(self) -> None:
+        """The verifier is gone or done: end every draft session, also those still queued."""
+        for choice in list(self._drafting):
+            self.end(choice)
 
     def close(self) -> None:
-        """End every draft session, also those still queued."""
+        """The generation is over."""
         self._routing.cancel()
-        for drafting in self._drafting:
-            drafting.cancel()
+        self.stop()
 
     async def _route(self, task: str | None) -> None:
-        self.task = task or await self._pools.route(self._requests[0].tokens)
+        self.task = task or await self._pools.route(self._received.request(0).tokens)
 
-    async def _draft(self, started: Started, choice: int) -> None:
-        await self._routing
+    async def _draft(self, started: Started, session: int, choice: int) -> None:
+        await asyncio.shield(self._routing)  # a choice that ends meanwhile must not take the others' routing along
         for seat in range(MAX_SEATS):
             try:
-                await self._hold(self._open(started, choice, seat))
+                await self._hold(self._open(started, session, seat, choice))
                 return
-            except (RayError, RayServeException, BackPressureError) as error:
+            except (RayError, RayServeException) as error:
                 logger.warning("draft session of %s lost: %s", self.task, type(error).__name__)
                 await asyncio.sleep(RETRY_AFTER)
 
     async def _hold(self, opened: OpenSession) -> None:
-        session = self._pools.open_draft(self.task, opened)
+        stream = self._pools.open_draft(self.task, opened)
         try:
-            async for _ in session:
+            async for _ in stream:
                 pass
         finally:
-            session.cancel()  # dropping it would leak the session for good
+            hang_up(stream)
 
-    def _open(self, started: Started, choice: int, seat: int) -> OpenSession:
-        request = self._requests[choice]
+    def _open(self, started: Started, session: int, seat: int, choice: int) -> OpenSession:
+        request = self._received.request(choice)
         return OpenSession(
-            session=started.sessions[choice],
+            session=session,
             seat=seat,
             verifier=started.verifier,
-            tokens=(*request.tokens, *self._generated[choice]),
+            tokens=request.tokens,
             prompt_length=request.prompt_length,
             params=request.params,
             choice=request.choice,
-            num_speculative_tokens=request.num_speculative_tokens or self._length,
+            num_speculative_tokens=min(request.num_speculative_tokens or self._length, started.window),
         )

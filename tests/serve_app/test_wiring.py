@@ -1,0 +1,121 @@
+"""Draft sessions come, end and are given up with the generation they are for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from ray.serve.handle import DeploymentResponseGenerator
+
+from core.generation import GenerationRequest, Run
+from core.messages import Address, OpenSession
+from core.sampling_params import SamplingParams
+from serve_app.received import Received
+from serve_app.target_verifier import Started
+from serve_app.wiring import Wiring
+
+WINDOW = 16
+ADDRESS = Address("tcp://127.0.0.1:1", "key")
+
+
+class Stream:
+    """A draft session that is open until cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> None:
+        await asyncio.Event().wait()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Pools:
+    """A router that answers when told to, and pools that always have room."""
+
+    def __init__(self) -> None:
+        self.answer = asyncio.Event()
+        self.opened: list[OpenSession] = []
+        self.streams: list[Stream] = []
+
+    async def route(self, _tokens: Sequence[int]) -> str:
+        await self.answer.wait()
+        return "math"
+
+    def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
+        assert task == "math"
+        self.opened.append(opened)
+        self.streams.append(Stream())
+        return cast(Any, self.streams[-1])
+
+
+def requests(n: int, asked: int | None = None) -> list[GenerationRequest]:
+    params = SamplingParams(seed=1, max_tokens=9)
+    return [
+        GenerationRequest(tokens=(5, 6), prompt_length=2, params=params, choice=choice, num_speculative_tokens=asked)
+        for choice in range(n)
+    ]
+
+
+def started(*sessions: int) -> Started:
+    return Started(sessions, ADDRESS, WINDOW)
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_choice_that_ends_before_the_router_answers_leaves_the_others_their_drafts() -> None:
+    pools = Pools()
+    wiring = Wiring(pools, Received(requests(2)), 4, None)
+    wiring.start(started(70, 71), [0, 1])
+    await settle()
+    wiring.end(0)
+    await settle()
+    pools.answer.set()
+    await settle()
+    assert [opened.session for opened in pools.opened] == [71]
+    wiring.close()
+    await settle()
+    assert [stream.cancelled for stream in pools.streams] == [True]
+
+
+async def test_drafts_of_a_lost_verifier_end_and_those_of_the_next_go_on_from_what_arrived() -> None:
+    pools, received = Pools(), Received(requests(3))
+    pools.answer.set()
+    wiring = Wiring(pools, received, 4, None)
+    wiring.start(started(70, 71, 72), [0, 1, 2])
+    await settle()
+    received.add(1, Run((7, 8), finish_reason="stop"))
+    wiring.end(1)
+    received.add(2, Run((9,)))
+    wiring.stop()
+    await settle()
+    assert all(stream.cancelled for stream in pools.streams)
+    wiring.start(started(80, 82), received.unfinished)
+    await settle()
+    assert [(opened.session, opened.choice, opened.tokens) for opened in pools.opened[3:]] == [
+        (80, 0, (5, 6)),
+        (82, 2, (5, 6, 9)),
+    ]
+    wiring.close()
+    await settle()
+    assert all(stream.cancelled for stream in pools.streams)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_request_for_more_proposals_than_the_wire_carries_gets_as_many_as_it_does() -> None:
+    pools = Pools()
+    pools.answer.set()
+    for asked in (64, 3, None):
+        wiring = Wiring(pools, Received(requests(1, asked)), 4, None)
+        wiring.start(started(70), [0])
+        await settle()
+        wiring.close()
+    assert [opened.num_speculative_tokens for opened in pools.opened] == [WINDOW, 3, 4]

@@ -1,0 +1,36 @@
+"""More requests than there is room for: some are turned away at once and told when to come back, none fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2 as httpx
+import pytest
+
+from tests.service.conftest import Service, chat
+
+pytestmark = pytest.mark.service
+
+MORE = 24
+
+
+def test_requests_beyond_the_queue_are_told_to_come_back(service: Service) -> None:
+    target = service.config.target
+    responses = asyncio.run(_ask(service, target.max_sessions + target.max_queued + MORE))
+    turned_away = [response for response in responses if response.status_code == 503]
+    assert len(turned_away) >= MORE // 2  # some get in because others have ended
+    assert {response.status_code for response in responses} == {200, 503}
+    for response in turned_away:
+        assert response.headers["retry-after"] == "1"
+        assert response.json()["error"]["code"] == "overloaded"
+    service.eventually(lambda: not service.held())
+
+
+async def _ask(service: Service, times: int) -> list[httpx.Response]:
+    limits = httpx.Limits(max_connections=None)
+    body = {"model": service.config.name} | chat("Write about the sea.", max_tokens=150, logit_bias={"2": -100})
+    async with httpx.AsyncClient(base_url=service.url, timeout=120, limits=limits) as client:
+        asking = [asyncio.create_task(client.post("/v1/chat/completions", json=body)) for _ in range(times)]
+        healthy = [await client.get("/healthz") for _ in range(3)]
+        assert [response.status_code for response in healthy] == [200] * 3, "busy is not ill"
+        return await asyncio.gather(*asking)
