@@ -53,6 +53,11 @@ class DraftEngine:
         """The verifiers that sessions are drafted for."""
         return {session.peer for session in self._sessions.values()}
 
+    def seat(self, number: int) -> int | None:
+        """Which seat of a generation is held here."""
+        session = self._sessions.get(number)
+        return None if session is None else session.opened.seat
+
     def open(self, opened: OpenSession, peer: bytes) -> None:
         """Join a generation; a session opened twice starts afresh."""
         self.close(opened.session)

@@ -31,18 +31,23 @@ class Drafter(EngineThread):
         self._on_close: dict[int, Callable[[], object]] = {}
 
     def open(self, opened: OpenSession, on_close: Callable[[], object]) -> Future[None]:
-        """Join a generation; `on_close` is called on the engine's thread when the verifier ends it or falls silent."""
+        """Join a generation.
+
+        `on_close` is called on the engine's thread when the verifier ends it or falls silent, or when it is opened
+        again for a later seat.
+        """
         return self.call(lambda: self._open(opened, on_close))
 
-    def close(self, number: int) -> Future[None]:
-        """Leave a generation."""
-        return self.call(lambda: self._close(number))
+    def close(self, opened: OpenSession) -> Future[None]:
+        """Leave a generation, unless another seat of it has been opened since."""
+        return self.call(lambda: self._close(opened))
 
     def counts(self) -> Future[Counter[str]]:
         """What the engine and the wire have counted, with the `sessions` and `pages` held now."""
         return self.call(lambda: self._engine.counts + self._wire.counts + self._engine.gauges())
 
     def _open(self, opened: OpenSession, on_close: Callable[[], object]) -> None:
+        self._over(opened.session)  # a caller that was lost may never close what it opened
         known = self._wire.peers()
         peer = self._wire.connect(opened.verifier)
         self._engine.open(opened, peer)
@@ -50,9 +55,10 @@ class Drafter(EngineThread):
             self._leave_idle_peers()
         self._on_close[opened.session] = on_close
 
-    def _close(self, number: int) -> None:
-        self._engine.close(number)
-        self._on_close.pop(number, None)
+    def _close(self, opened: OpenSession) -> None:
+        if self._engine.seat(opened.session) == opened.seat:
+            self._engine.close(opened.session)
+            self._on_close.pop(opened.session, None)
 
     def _sockets(self) -> Iterable[zmq.Socket[bytes]]:
         return self._wire.sockets.values()

@@ -40,7 +40,7 @@ class DraftPool:
             yield None  # the caller's first item: the session is open
             await over.wait()
         finally:
-            self._drafter.close(opened.session)
+            self._drafter.close(opened)
 
     async def counts(self) -> Counter[str]:
         """What engine and wire have counted, and the sessions open now."""
