@@ -108,7 +108,7 @@ class VerifySession:
         seat, tokens = self.seat, self.chain.tokens
         assert seat is not None
         known = len(tokens) - propose.base
-        if known < 0 or tuple(tokens[propose.base :][: len(propose.tokens)]) != propose.tokens[:known]:
+        if known < 0 or tuple(tokens[propose.base : propose.base + len(propose.tokens)]) != propose.tokens[:known]:
             return False
         run = propose.tokens[known:]
         if seat.candidate[: len(run)] != run:
