@@ -47,7 +47,8 @@ def draft_application(config: ServiceConfig, task: str, pool_class: type[DraftPo
         config.pools[task].actors,
         name="DraftPool",
         max_ongoing_requests=config.draft.max_sessions,
-        max_queued_requests=config.draft.max_sessions // 4,
+        # calls on their way to a replica count as queued: what comes at once must fit, or most of it is refused
+        max_queued_requests=config.draft.max_sessions,
     ).bind(config, task)
 
 

@@ -52,7 +52,7 @@ class Target(Section):
     threads: int = Field(1, ge=1, description="torch threads, on a CPU")
     max_sessions: int = Field(32, ge=1, description="generations in one pass")
     prefill_chunk: int = Field(256, ge=16, description="prompt tokens a pass may take in beside running generations")
-    max_queued: int = Field(64, ge=0, description="requests that may wait per ingress replica before 503")
+    max_queued: int = Field(64, ge=1, description="requests that may wait per ingress replica before 503")
     actors: Actors = Actors()
 
 

@@ -37,6 +37,11 @@ def test_shipped_configurations_build_their_applications(name: str) -> None:
     assert names == [f"draft-{task}" for task in config.pools] + ["taskspec"]
 
 
+@pytest.mark.parametrize("path", ["target.max_sessions", "target.max_queued", "draft.max_sessions"])
+def test_the_smallest_limits_build_applications_too(path: str) -> None:
+    assert targets(parse_config(changed(path, 1)))
+
+
 def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> None:
     config = load_config("llama2-13b")
     assert (config.target.model, config.draft.model) == ("meta-llama/Llama-2-13b-chat-hf", "JackFram/llama-68m")
@@ -54,6 +59,7 @@ def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> N
         ("pools.general.actors", {"num_gpu": 1}, "did you mean `num_gpus`"),
         ("pools", {"math": {}}, "write `general: {}`"),
         ("target.dtype", "float16", "target.dtype: Input should be 'float32' or 'bfloat16'"),
+        ("target.max_queued", 0, "target.max_queued: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),
     ],
 )
