@@ -23,6 +23,7 @@ from serve_app.config import GENERAL, Pool, ServiceConfig, load_config, pool_app
 from tests.service.adversarial import AdversarialPool
 
 ADVERSARIAL = "adversarial"
+LATE = "late"  # configured, but its pool is not deployed when the service starts
 POOLS = (GENERAL, "math", "python")  # enough for routing; every pool is a process
 CONCURRENCY = 8
 Body = dict[str, Any]
@@ -69,7 +70,9 @@ class Service(NamedTuple):
 
     def held(self) -> Counter[str]:
         """Sessions and pages held anywhere."""
-        everything = [self.verifier(), *(self.drafts(task) for task in self.config.pools)]
+        running = serve.status().applications
+        tasks = [task for task in self.config.pools if pool_application(task) in running]
+        everything = [self.verifier(), *map(self.drafts, tasks)]
         return +Counter({name: sum(counts[name] for counts in everything) for name in ("sessions", "pages")})
 
     def eventually(self, holds: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -103,14 +106,15 @@ def _free_port() -> int:
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     shipped = load_config("family")
-    config = shipped.model_copy(update={"pools": {task: Pool() for task in (*POOLS, ADVERSARIAL)}})
+    config = shipped.model_copy(update={"pools": {task: Pool() for task in (*POOLS, ADVERSARIAL, LATE)}})
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
             serve.start(http_options={"host": "127.0.0.1", "port": port})
-            serve.run_many([_as_tested(target, config) for target in targets(config)])
+            late = pool_application(LATE)
+            serve.run_many([_as_tested(target, config) for target in targets(config) if target.name != late])
             yield Service(f"http://127.0.0.1:{port}", config)
         finally:
             serve.shutdown()

@@ -6,8 +6,11 @@ import asyncio
 import random
 
 import pytest
+from ray import serve
 
-from tests.service.conftest import CONCURRENCY, Service, chat, prompts
+from serve_app.applications import draft_application
+from serve_app.config import pool_application
+from tests.service.conftest import CONCURRENCY, LATE, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.service
 
@@ -65,3 +68,24 @@ def test_n_choices_equal_the_same_choices_asked_for_alone(service: Service) -> N
     one = service.answer(body)["choices"]
     assert three[0]["token_ids"] == one[0]["token_ids"]
     assert len({tuple(choice["token_ids"]) for choice in three}) == 3
+
+
+def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call(service: Service) -> None:
+    n = service.config.ingress.max_choices
+    before = service.ingress()["draft_calls"]
+    service.answer(chat("Write about the sea.", n=n, max_tokens=100, logit_bias=ENDLESS))
+    assert service.ingress()["draft_calls"] - before == n
+
+
+def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(service: Service) -> None:
+    body = chat("Tell me something about water.", seed=3, max_tokens=200, logit_bias=ENDLESS)
+    asked = body | {"speculation": {"task": LATE}}
+    without = service.answer(asked)
+    assert without["usage"]["speculation"]["proposed"] == 0
+    service.eventually(lambda: not service.held())
+    serve.run(draft_application(service.config, LATE), name=pool_application(LATE), route_prefix=None)
+    with_it = service.answer(asked)
+    assert with_it["usage"]["speculation"]["proposed"] > 0
+    assert token_ids(with_it) == token_ids(without)
+    serve.delete(pool_application(LATE))
+    assert token_ids(service.answer(asked)) == token_ids(without)
