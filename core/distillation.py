@@ -1,0 +1,150 @@
+"""What a draft learns from: records with the target's own log-probabilities, computed once by teacher forcing.
+
+Enters: records and the target. Leaves: a distillation set: a few flat tensors, which are also its file. Of a position
+only the target's `top` most likely tokens are kept, at 6 bytes each: 400 bytes a position for 64, where a vocabulary of
+32,000 in float32 would take 128 KB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from random import Random
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from core.acceptance import session_forward
+from core.model.base import Model
+from core.record import Record
+
+_SORTED_BATCHES = 48  # rows of like length are looked for within this many batches
+
+
+@dataclass(frozen=True, slots=True)
+class DistillationSet:
+    """`tokens` int32 [all tokens]; `lengths` and `prompt_lengths` int64 [records].
+
+    `ids` int32 and `logprobs` float16 [all output tokens, top] are the target's most likely tokens where each output
+    token stands, with log_softmax of its raw logits.
+    """
+
+    tokens: torch.Tensor
+    lengths: torch.Tensor
+    prompt_lengths: torch.Tensor
+    ids: torch.Tensor
+    logprobs: torch.Tensor
+
+    def save(self, file: Path) -> None:
+        """Write all into one safetensors file, visible once it is whole."""
+        aside = file.with_name(f".{file.name}.part")
+        save_file({name: getattr(self, name) for name in self.__slots__}, aside)
+        aside.replace(file)
+
+    @classmethod
+    def load(cls, file: Path) -> DistillationSet:
+        return cls(**load_file(file))
+
+    @classmethod
+    def join(cls, sets: Sequence[DistillationSet]) -> DistillationSet:
+        """All records of several sets, in order."""
+        return cls(*(torch.cat([getattr(data, name) for data in sets]) for name in cls.__slots__))
+
+    def first(self, records: int) -> DistillationSet:
+        """The first so many records."""
+        lengths, prompts = self.lengths[:records], self.prompt_lengths[:records]
+        outputs = int((lengths - prompts).sum())
+        return DistillationSet(
+            self.tokens[: int(lengths.sum())], lengths, prompts, self.ids[:outputs], self.logprobs[:outputs]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`tokens` int64 [rows, length], padded behind; `wanted` bool alike, where the next token is an answer's.
+
+    `ids` int64 and `logprobs` float32 [wanted, top]: what the target says there.
+    """
+
+    tokens: torch.Tensor
+    wanted: torch.Tensor
+    ids: torch.Tensor
+    logprobs: torch.Tensor
+
+
+@torch.inference_mode()
+def distil(target: Model, records: Sequence[Record], top: int, context: int) -> DistillationSet:
+    """Ask the target about every record, as far as the draft's `context` reaches; the rest of a record is dropped.
+
+    The target needs pages for one session of its context.
+    """
+    forward = session_forward(target)
+    kept = [record for record in records if record.prompt_length < context]
+    tokens, ids, logprobs = [], [], []
+    for record in kept:
+        seen = record.tokens[: context + 1]
+        best = forward(seen[:-1], len(seen) - record.prompt_length).log_softmax(-1).topk(min(top, target.vocab_size))
+        tokens.append(torch.tensor(seen, dtype=torch.int32))
+        ids.append(best.indices.to("cpu", torch.int32))
+        logprobs.append(best.values.to("cpu", torch.float16))
+    lengths = torch.tensor([len(sequence) for sequence in tokens])
+    prompts = torch.tensor([record.prompt_length for record in kept])
+    return DistillationSet(torch.cat(tokens), lengths, prompts, torch.cat(ids), torch.cat(logprobs))
+
+
+class Batches:
+    """Batches of at most `budget` padded tokens for ever, newly shuffled every epoch, rows of like length together.
+
+    A record longer than the budget is a batch of its own.
+    """
+
+    def __init__(self, data: DistillationSet, budget: int, seed: int) -> None:
+        self._data = data
+        self._budget = budget
+        self._seed = seed
+        self._lengths: list[int] = data.lengths.tolist()
+        self._prompts: list[int] = data.prompt_lengths.tolist()
+        self._first_token = [0, *accumulate(self._lengths)]
+        outputs = (length - prompt for length, prompt in zip(self._lengths, self._prompts, strict=True))
+        self._first_output = [0, *accumulate(outputs)]
+
+    def __getitem__(self, chosen: Sequence[int]) -> Batch:
+        """The records of these indices as one batch."""
+        shape = (len(chosen), max(self._lengths[index] for index in chosen) - 1)
+        tokens, wanted = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
+        for row, index in enumerate(chosen):
+            first, length = self._first_token[index], self._lengths[index] - 1
+            tokens[row, :length] = self._data.tokens[first : first + length]
+            wanted[row, self._prompts[index] - 1 : length] = True
+        taught = torch.cat([torch.arange(*self._first_output[index : index + 2]) for index in chosen])
+        return Batch(tokens, wanted, self._data.ids[taught].long(), self._data.logprobs[taught].float())
+
+    def stream(self, done: int) -> Iterator[Batch]:
+        """All batches from the one after the first `done` on."""
+        for number, chosen in enumerate(self._order()):
+            if number >= done:
+                yield self[chosen]
+
+    def _order(self) -> Iterator[list[int]]:
+        average = sum(self._lengths) / len(self._lengths)
+        block, epoch = max(1, int(_SORTED_BATCHES * self._budget / average)), 0
+        while True:
+            rng = Random(f"order/{self._seed}/{epoch}")
+            order = rng.sample(range(len(self._lengths)), len(self._lengths))
+            for start in range(0, len(order), block):
+                by_length = sorted(order[start : start + block], key=lambda index: -self._lengths[index])
+                cuts = list(self._cut(by_length))
+                rng.shuffle(cuts)
+                yield from cuts
+            epoch += 1
+
+    def _cut(self, longest_first: Sequence[int]) -> Iterator[list[int]]:
+        rows: list[int] = []
+        for index in longest_first:
+            if rows and (len(rows) + 1) * (self._lengths[rows[0]] - 1) > self._budget:
+                yield rows
+                rows = []
+            rows.append(index)
+        yield rows

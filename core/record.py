@@ -1,0 +1,46 @@
+"""What the target answered to one prompt, and under which law: all that learning and offline scoring need of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from core.generation import GenerationRequest
+from core.sampling_params import SamplingParams
+
+DICE = 1  # version of the dice: records made under others cannot be replayed
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished answer: token ids of the prompt and of the output, end-of-sequence token included.
+
+    `choice` is the index in `n`; with `params.seed` it fixes every die that was thrown.
+    """
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    params: SamplingParams
+    choice: int = 0
+    dice: int = DICE
+
+    @classmethod
+    def of(cls, request: GenerationRequest, answer: tuple[int, ...]) -> Record:
+        """The record of a request and the tokens generated for it; what a resumed request brought is output too."""
+        split = request.prompt_length
+        return cls(
+            prompt=request.tokens[:split],
+            output=request.tokens[split:] + answer,
+            params=request.params,
+            choice=request.choice,
+        )
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return self.prompt + self.output
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def seed(self) -> int:
+        return self.params.seed
