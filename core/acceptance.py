@@ -75,8 +75,8 @@ def hits(record: Record, forward: Forward, context: int, terms: Terms) -> list[b
     spans = _spans(record.prompt_length, len(tokens), context)
     logits = torch.cat([forward(tokens[start : last - 1], last - first) for start, first, last in spans])
     position = record.prompt_length
-    drawn = sample(logits, record.params, record.choice, position, None, record.output, terms.num_valid)
-    return [token == said for token, said in zip(drawn, record.output, strict=True)]
+    drawn = sample(logits, record.params, record.choice, position, None, record.output_ids, terms.num_valid)
+    return [token == said for token, said in zip(drawn, record.output_ids, strict=True)]
 
 
 def replay(hit: Sequence[bool], record: Record, terms: Terms) -> Acceptance:

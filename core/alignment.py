@@ -161,7 +161,7 @@ class _Run:
         aside.replace(file)
 
     def load(self, file: Path) -> None:
-        state = torch.load(file, weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
         self.step = state["step"]
         self.curve = [Evaluation(*evaluation) for evaluation in state["curve"]]
         self.learner.restore(state["weights"])

@@ -34,10 +34,10 @@ class DraftLearner:
     def __init__(self, draft: str | Path, rank: int | None, seed: int, device: str | torch.device = "cpu") -> None:
         self._draft = draft
         self._device = torch.device(device)
+        # left in evaluation mode: dropout would draw numbers that a resumed run does not draw again
         self._network: Any = AutoModelForCausalLM.from_pretrained(draft, dtype=torch.float32)
         nn.Module.to(self._network, self._device)
         self._tuned = None if rank is None else _with_lora(self._network, rank, seed)
-        self._network.train()
         if self._tuned is not None:
             self._tuned.peft_config["default"].base_model_name_or_path = _public_name(draft)
         self.trained: dict[str, nn.Parameter] = {

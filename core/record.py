@@ -16,8 +16,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     `choice` is the index in `n`; with `params.seed` it fixes every die that was thrown.
     """
 
-    prompt: tuple[int, ...]
-    output: tuple[int, ...]
+    prompt_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]
     params: SamplingParams
     choice: int = 0
     dice: int = DICE
@@ -27,19 +27,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """The record of a request and the tokens generated for it; what a resumed request brought is output too."""
         split = request.prompt_length
         return cls(
-            prompt=request.tokens[:split],
-            output=request.tokens[split:] + answer,
+            prompt_ids=request.tokens[:split],
+            output_ids=request.tokens[split:] + answer,
             params=request.params,
             choice=request.choice,
         )
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        return self.prompt + self.output
+        return self.prompt_ids + self.output_ids
 
     @property
     def prompt_length(self) -> int:
-        return len(self.prompt)
+        return len(self.prompt_ids)
 
     @property
     def seed(self) -> int:

@@ -90,7 +90,7 @@ def test_the_same_model_hits_everywhere() -> None:
 
 
 def record_of(tokens: tuple[int, ...], max_tokens: int = 40) -> Record:
-    return Record(prompt=PROMPT, output=tokens, params=SamplingParams(seed=3, max_tokens=max_tokens))
+    return Record(prompt_ids=PROMPT, output_ids=tokens, params=SamplingParams(seed=3, max_tokens=max_tokens))
 
 
 @pytest.mark.parametrize("context", [8, 9, 13, 44, 45])

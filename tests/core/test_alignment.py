@@ -68,7 +68,7 @@ def run(
 
 def against_general(candidate: CausalLM) -> Difference:
     return compare(
-        score(candidate, held_out(), TERMS), score(draft(), held_out(), TERMS), [r.prompt for r in held_out()]
+        score(candidate, held_out(), TERMS), score(draft(), held_out(), TERMS), [r.prompt_ids for r in held_out()]
     )
 
 

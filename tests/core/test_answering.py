@@ -19,7 +19,10 @@ def test_every_request_gets_its_own_answer(max_sessions: int) -> None:
     assert sorted(found) == list(range(10))
     for index, record in found.items():
         assert record == Record(
-            prompt=PROMPT, output=plain_tokens(asked[index]), params=asked[index].params, choice=asked[index].choice
+            prompt_ids=PROMPT,
+            output_ids=plain_tokens(asked[index]),
+            params=asked[index].params,
+            choice=asked[index].choice,
         )
     assert not model.cached
 
@@ -45,7 +48,7 @@ def test_a_resumed_answer_is_recorded_whole() -> None:
     whole = plain_tokens(request(12))
     resumed = GenerationRequest(tokens=PROMPT + whole[:5], prompt_length=len(PROMPT), params=request(12).params)
     [(_, record)] = answer(ToyModel(), ToyVocabulary(), [resumed])
-    assert (record.prompt, record.output) == (PROMPT, whole)
+    assert (record.prompt_ids, record.output_ids) == (PROMPT, whole)
     assert (record.tokens, record.prompt_length, record.seed, record.dice) == (PROMPT + whole, 5, 3, DICE)
 
 

@@ -15,7 +15,7 @@ from tests.core.toy import VOCAB_SIZE, ToyModel, plain_tokens, request
 
 TOP = 5
 RECORDS = [
-    Record(prompt=asked.tokens, output=plain_tokens(asked), params=asked.params)
+    Record(prompt_ids=asked.tokens, output_ids=plain_tokens(asked), params=asked.params)
     for asked in (request(2 + 5 * number % 23, tokens=range(1 + number % 6, 9), seed=number) for number in range(30))
 ]
 DATA = distil(ToyModel(), RECORDS, TOP, context=1024)
@@ -34,8 +34,8 @@ def rows(batch: Batch) -> list[tuple[int, ...]]:
 def test_it_holds_the_targets_best_of_every_output_token() -> None:
     first = 0
     for record in RECORDS:
-        logprobs = session_forward(ToyModel())(record.tokens[:-1], len(record.output)).log_softmax(-1)
-        end = first + len(record.output)
+        logprobs = session_forward(ToyModel())(record.tokens[:-1], len(record.output_ids)).log_softmax(-1)
+        end = first + len(record.output_ids)
         assert torch.equal(DATA.ids[first:end].long(), logprobs.topk(TOP).indices)
         torch.testing.assert_close(DATA.logprobs[first:end].float(), logprobs.topk(TOP).values, atol=4e-3, rtol=0)
         first = end
@@ -48,7 +48,7 @@ def test_no_more_than_the_vocabulary_is_kept() -> None:
 
 def test_records_are_cut_at_the_drafts_context() -> None:
     long, over = RECORDS[3], request(tokens=range(12))
-    records = [long, Record(prompt=over.tokens, output=(1,), params=over.params)]
+    records = [long, Record(prompt_ids=over.tokens, output_ids=(1,), params=over.params)]
     data = distil(ToyModel(), records, TOP, context=10)
     assert data.lengths.tolist() == [11]
     assert data.tokens.tolist() == list(long.tokens[:11])
@@ -82,7 +82,7 @@ def test_a_batch_says_of_each_wanted_position_what_the_target_said_there() -> No
     batch = Batches(DATA, budget=10_000, seed=1)[[4, 2, 9]]
     expected = torch.cat([distil(ToyModel(), [RECORDS[index]], TOP, 1024).ids for index in (4, 2, 9)])
     assert torch.equal(batch.ids, expected.long())
-    assert batch.wanted.sum(-1).tolist() == [len(RECORDS[index].output) for index in (4, 2, 9)]
+    assert batch.wanted.sum(-1).tolist() == [len(RECORDS[index].output_ids) for index in (4, 2, 9)]
     assert batch.wanted[0].nonzero()[0] == RECORDS[4].prompt_length - 1
 
 
