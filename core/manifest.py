@@ -1,0 +1,127 @@
+"""What a bundle says: which part serves which task and why; a JSON file named by the hash of its content.
+
+In: slots and the digests of their parts. Out: a manifest that was checked against its name, or what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace as changed
+
+from core.durable import replace
+from core.errors import ConfigError
+from core.parts import Digest, Files, Problem
+
+_VERSION_LENGTH = 16  # hex digits
+_VERSION = re.compile(f"[0-9a-f]{{{_VERSION_LENGTH}}}")
+_log = logging.getLogger(__name__)
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What serves a task: a part, or None for the draft as it is, and why.
+
+    `decision` names the candidate that won (task, mixed, general, live), `scores` holds a figure per candidate or
+    whatever else the reason rests on.
+    """
+
+    part: Digest | None
+    decision: str
+    reason: str
+    scores: dict[str, float] = {}
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bundle. `version` is the hash of everything else but `created`, the time of its first publication.
+
+    `target` and `draft` are names, not paths; `id_map` is the digest of the tokenizer's map from tokens to ids.
+    """
+
+    version: str
+    created: Annotated[datetime, Meta(tz=True)]
+    target: str
+    draft: str
+    id_map: str
+    router: Digest | None
+    slots: dict[str, Slot]
+    parts: dict[Digest, Files]
+
+
+def seal(manifest: Manifest) -> Manifest:
+    """`manifest` under its version. Raises `ConfigError` where a score is no finite number."""
+    try:
+        manifest = _decode(msgspec.json.encode(manifest))  # as it will be read: 1 becomes 1.0, NaN null
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the manifest cannot be written: {error}") from error
+    return changed(manifest, version=_content_version(manifest))
+
+
+def write_manifest(manifests: Path, manifest: Manifest) -> None:
+    content = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
+    replace(_file(manifests, manifest.version), content + b"\n")
+
+
+def read_manifest(manifests: Path, version: str) -> Manifest | Problem:
+    """The manifest of that version, or why its file is not it."""
+    if not _VERSION.fullmatch(version):
+        return Problem(str(manifests), "a version", repr(version))
+    file = _file(manifests, version)
+    try:
+        manifest = _decode(file.read_bytes())
+    except OSError as error:
+        return Problem(str(file), "a manifest", str(error.strerror))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Problem(str(file), "a manifest", str(error))
+    for found in (manifest.version, _content_version(manifest)):
+        if found != version:
+            return Problem(str(file), f"version {version}", f"content of version {found}")
+    return manifest
+
+
+def read_manifests(manifests: Path) -> list[Manifest]:
+    """All that can be read, the newest first."""
+    found = [read_manifest(manifests, file.stem) for file in manifests.glob("*.json")]
+    for one in found:
+        if isinstance(one, Problem):
+            _log.warning("manifest left out: %s", one)
+    return sorted((one for one in found if isinstance(one, Manifest)), key=_age, reverse=True)
+
+
+def write_history(file: Path, versions: list[str]) -> None:
+    replace(file, "".join(f"{version}\n" for version in versions).encode())
+
+
+def read_history(file: Path) -> tuple[list[str], list[Problem]]:
+    """The versions in `file`, a line each, and what stands there instead of versions; no file has none of either."""
+    if not file.exists():
+        return [], []
+    content, width = file.read_bytes(), _VERSION_LENGTH + 1
+    starts = range(0, max(1, len(content)), width)  # by length, so that a damaged line end costs no version
+    lines = [content[at : at + width - 1].decode(errors="replace") for at in starts]
+    versions = [line for line in lines if _VERSION.fullmatch(line)]
+    return versions, [Problem(str(file), "a version", repr(line)) for line in lines if line not in versions]
+
+
+def _decode(content: bytes) -> Manifest:
+    return msgspec.json.decode(content, type=Manifest)
+
+
+def _content_version(manifest: Manifest) -> str:
+    content = msgspec.to_builtins(manifest)
+    del content["version"], content["created"]
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:_VERSION_LENGTH]
+
+
+def _file(manifests: Path, version: str) -> Path:
+    return manifests / f"{version}.json"
+
+
+def _age(manifest: Manifest) -> tuple[datetime, str]:
+    return manifest.created, manifest.version
