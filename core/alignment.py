@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from torch import nn
 from core.acceptance import Terms, hits, replay, total
 from core.distillation import Batch, Batches, DistillationSet
 from core.draft_learner import DraftLearner
+from core.durable import replace
 from core.record import Record
 
 _WARM_UP = 0.05  # share of the steps
@@ -149,7 +151,6 @@ class _Run:
             self.best_weights = learner.state()
 
     def save(self, file: Path) -> None:
-        aside = file.with_name(f".{file.name}.part")
         state = {
             "step": self.step,
             "curve": [tuple(evaluation) for evaluation in self.curve],
@@ -157,8 +158,9 @@ class _Run:
             "best_weights": self.best_weights,
             "optimizer": self._optimizer.state_dict(),
         }
-        torch.save(state, aside)
-        aside.replace(file)
+        content = BytesIO()
+        torch.save(state, content)
+        replace(file, content.getvalue())
 
     def load(self, file: Path) -> None:
         state = torch.load(file, map_location="cpu", weights_only=True)

@@ -14,9 +14,10 @@ from pathlib import Path
 from random import Random
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from core.acceptance import session_forward
+from core.durable import replace
 from core.model.base import Model
 from core.record import Record
 
@@ -39,9 +40,7 @@ class DistillationSet:
 
     def save(self, file: Path) -> None:
         """Write all into one safetensors file, visible once it is whole."""
-        aside = file.with_name(f".{file.name}.part")
-        save_file({name: getattr(self, name) for name in self.__slots__}, aside)
-        aside.replace(file)
+        replace(file, save({name: getattr(self, name) for name in self.__slots__}))
 
     @classmethod
     def load(cls, file: Path) -> DistillationSet:

@@ -7,9 +7,7 @@ or Hugging Face directory.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core.distillation import Batch
+from core.durable import ASIDE, sync
 
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")  # peft's model card names paths and versions
 
@@ -79,15 +78,17 @@ class DraftLearner:
     def save(self, directory: Path) -> None:
         """Write a peft adapter directory, or the whole model with its tokenizer; what was there is replaced."""
         directory.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=directory.parent, prefix=".writing-"))
+        aside = directory.with_name(ASIDE + directory.name)
+        shutil.rmtree(aside, ignore_errors=True)  # a killed run's
+        aside.mkdir()
         if self._tuned is None:
             self._network.save_pretrained(aside)
             AutoTokenizer.from_pretrained(self._draft).save_pretrained(aside)
         else:
             _save_adapter(self._tuned, aside)
-        aside.chmod(0o755)
         for file in aside.iterdir():
             file.chmod(0o644)
+            sync(file)
         shutil.rmtree(directory, ignore_errors=True)
         aside.replace(directory)
 
@@ -113,7 +114,7 @@ def _save_adapter(tuned: PeftModel, directory: Path) -> None:
     path = directory / _ADAPTER_FILES[0]
     config: dict[str, Any] = json.loads(path.read_text())
     config["target_modules"] = sorted(config["target_modules"])
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + os.linesep)
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def _public_name(draft: str | Path) -> str:
