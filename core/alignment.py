@@ -25,17 +25,18 @@ from core.record import Record
 
 _WARM_UP = 0.05  # share of the steps
 _LARGEST_GRADIENT = 1.0
+_ADAM_SCALE = 0.3  # of Muon's learning rate
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a draft is fitted; `rank` None frees all its weights, which wants a lower learning rate.
+    """How a draft is fitted; `rank` None frees all its weights.
 
     `budget` is padded tokens per step; after `patience` evaluations without a new best one the run ends.
     """
 
     rank: int | None = 32
-    learning_rate: float = 8e-3
+    learning_rate: float = 0.02
     steps: int = 400
     budget: int = 2048
     evaluate_every: int = 25
@@ -115,9 +116,7 @@ class _Run:
         self._held_out = held_out
         self._terms = terms
         self._recipe = recipe
-        self._optimizer = torch.optim.AdamW(
-            learner.trained.values(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
-        )
+        self._optimizers = _optimizers(learner)
 
     @property
     def best(self) -> Evaluation:
@@ -134,10 +133,12 @@ class _Run:
         loss = self.learner.loss(batch)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.learner.trained.values(), _LARGEST_GRADIENT)
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._recipe.learning_rate * rate(self.step, self._recipe.steps)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        share = self._recipe.learning_rate * rate(self.step, self._recipe.steps)
+        for optimizer, scale in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = share * scale
+            optimizer.step()
+            optimizer.zero_grad()
         self.step += 1
         return float(loss.detach())
 
@@ -156,7 +157,7 @@ class _Run:
             "curve": [tuple(evaluation) for evaluation in self.curve],
             "weights": self.learner.state(),
             "best_weights": self.best_weights,
-            "optimizer": self._optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer, _ in self._optimizers],
         }
         content = BytesIO()
         torch.save(state, content)
@@ -168,7 +169,21 @@ class _Run:
         self.curve = [Evaluation(*evaluation) for evaluation in state["curve"]]
         self.learner.restore(state["weights"])
         self.best_weights = state["best_weights"]
-        self._optimizer.load_state_dict(state["optimizer"])
+        for (optimizer, _), saved in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+
+
+def _optimizers(learner: DraftLearner) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Muon for matrices, AdamW for embeddings and norms (all that LoRA trains is matrices); with rates to scale by."""
+    embeddings = learner.embeddings()
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
+    for name, parameter in learner.trained.items():
+        (rest if parameter.ndim < 2 or name in embeddings else matrices).append(parameter)
+    found: list[tuple[torch.optim.Optimizer, float]] = [(torch.optim.Muon(matrices, weight_decay=0.0), 1.0)]
+    if rest:
+        found.append((torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0.0), _ADAM_SCALE))
+    return found
 
 
 def rate(step: int, steps: int) -> float:

@@ -47,6 +47,12 @@ class DraftLearner:
     def context(self) -> int:
         return int(self._network.config.max_position_embeddings)
 
+    def embeddings(self) -> set[str]:
+        """Names of the trained weights that have a row for each token."""
+        tables = (self._network.get_input_embeddings(), self._network.get_output_embeddings())
+        weights = {id(module.weight) for module in tables}
+        return {name for name, parameter in self.trained.items() if id(parameter) in weights}
+
     def loss(self, batch: Batch) -> torch.Tensor:
         """Forward KL from the target, in nats a token, over the target's most likely tokens.
 

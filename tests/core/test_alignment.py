@@ -114,7 +114,7 @@ def test_anyone_can_load_the_adapter(aligned: tuple[Alignment, Path]) -> None:
 
 
 def test_a_full_fine_tune_is_a_model_of_its_own(tmp_path: Path) -> None:
-    found = run(tmp_path, replace(RECIPE, rank=None, learning_rate=4e-3))
+    found = run(tmp_path, replace(RECIPE, rank=None))
     assert found.best.acceptance > found.curve[0].acceptance
     assert same_id_map(TARGET_DIR, tmp_path / "best") == same_id_map(TARGET_DIR, DRAFT_DIR)
     assert against_general(draft(path=tmp_path / "best")).better
