@@ -58,13 +58,13 @@ class Bundle(msgspec.Struct, frozen=True):
 
     @property
     def router(self) -> Path | None:
-        return self._directory(self.manifest.router)
+        return self._part(self.manifest.router)
 
-    def adapter(self, task: str) -> Path | None:
-        """The PEFT directory that serves `task`; None for the draft as it is."""
-        return self._directory(self.manifest.slots[task].part)
+    def directory(self, task: str) -> Path | None:
+        """What serves `task`: a PEFT directory, or a whole model; None for the draft as it is."""
+        return self._part(self.manifest.slots[task].part)
 
-    def _directory(self, part: str | None) -> Path | None:
+    def _part(self, part: str | None) -> Path | None:
         return None if part is None else self.root / _PARTS / part
 
 

@@ -28,7 +28,7 @@ def served(root: Path) -> Manifest:
     """What `open_live` opens, its adapters and router being there and as they were published."""
     live = open_live(root).bundle
     assert live is not None
-    for directory in (live.router, *(live.adapter(task) for task in live.manifest.slots)):
+    for directory in (live.router, *(live.directory(task) for task in live.manifest.slots)):
         assert directory is None or content(directory) == live.manifest.parts[directory.name]
     return live.manifest
 
@@ -48,8 +48,8 @@ def test_what_is_published_is_opened(tmp_path: Path) -> None:
     assert served(tmp_path / "root") == manifest == show(tmp_path / "root", manifest.version)
     live = open_live(tmp_path / "root").bundle
     assert live is not None
-    assert live.adapter("general") is None
-    math, router = live.adapter("math"), live.router
+    assert live.directory("general") is None
+    math, router = live.directory("math"), live.router
     assert math is not None
     assert router is not None
     assert content(math) == content(tmp_path / "math-1")
@@ -234,6 +234,23 @@ def test_publishing_again_repairs(tmp_path: Path) -> None:
     assert publish_adapters(root, tmp_path, 1).version == only.version
     assert served(root).version == only.version
     assert open_live(root).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("stated", "instead"),
+    [("better", "better!"), ("0.8", "0.9"), ('"math"', '"chess"'), ("target-13b", "target-70b"), ('"task"', '"live"')],
+)
+def test_a_manifest_that_says_something_else_is_not_served(tmp_path: Path, stated: str, instead: str) -> None:
+    root = tmp_path / "root"
+    old, new = (publish_adapters(root, tmp_path, number) for number in (1, 2))
+    file = root / "manifests" / f"{new.version}.json"
+    assert stated in file.read_text()
+    file.write_text(file.read_text().replace(stated, instead, 1))
+    live = open_live(root)
+    assert live.bundle is not None
+    assert live.bundle.manifest == old
+    [problem] = live.problems
+    assert (problem.file, problem.expected) == (str(file), f"version {new.version}")
 
 
 def damage(raw: bytes, kind: str, at: float, bit: int) -> bytes:

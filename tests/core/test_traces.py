@@ -97,16 +97,19 @@ def test_shards_are_read_in_the_order_they_were_written(tmp_path: Path) -> None:
     assert choices(TraceStore(tmp_path / "nowhere")) == []
 
 
-def test_the_oldest_traces_give_way(tmp_path: Path) -> None:
-    store = TraceStore(tmp_path / "all")
-    store.append([trace(0), trace(0)])
-    size = written(store)
-    store = TraceStore(tmp_path / "few", max_bytes=3 * size + size // 2)
-    for number in range(8):
-        store.append([trace(number), trace(number)])
-        assert written(store) <= 3 * size + size // 2
-    assert choices(store) == [5, 5, 6, 6, 7, 7]
-    assert store.counts == {"written": 16, "dropped_oldest": 10}
+@pytest.mark.parametrize(("short", "kept"), [(0, 3), (1, 2)])
+def test_the_oldest_traces_give_way_and_no_more_than_must(tmp_path: Path, short: int, kept: int) -> None:
+    shards = [[trace(number, 20 + 30 * number)] * 2 for number in range(8)]
+    unbounded = TraceStore(tmp_path / "all")
+    for shard in shards:
+        unbounded.append(shard)
+    bound = sum(file.stat().st_size for file in unbounded.shards()[-3:]) - short
+    store = TraceStore(tmp_path / "few", max_bytes=bound)
+    for shard in shards:
+        store.append(shard)
+        assert written(store) <= bound
+    assert list(store) == [one for shard in shards[-kept:] for one in shard]
+    assert store.counts == {"written": 16, "dropped_oldest": 16 - 2 * kept}
 
 
 def test_a_shard_over_the_bound_drives_nothing_out(tmp_path: Path) -> None:
