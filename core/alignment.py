@@ -37,9 +37,9 @@ class Recipe:
 
     rank: int | None = 32
     learning_rate: float = 0.02
-    steps: int = 400
+    steps: int = 1000
     budget: int = 2048
-    evaluate_every: int = 25
+    evaluate_every: int = 50
     patience: int = 6
     seed: int = 0
 
