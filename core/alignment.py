@@ -30,7 +30,7 @@ _ADAM_SCALE = 0.3  # of Muon's learning rate
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a draft is fitted; `rank` None frees all its weights.
+    """How a draft is fitted; `rank` None frees all its weights. `learning_rate` is Muon's, at its peak.
 
     `budget` is padded tokens per step; after `patience` evaluations without a new best one the run ends.
     """
