@@ -5,6 +5,7 @@ What depends on the service (its context, tasks, choices) is checked later, in `
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, cast
 
 from pydantic import Field, Tag, model_validator
@@ -74,9 +75,9 @@ class GenerationFields(Fields):
     speculation: SpeculationFields = Field(SpeculationFields(), description="TaskSpec's own: see the model.")
 
     @property
+    @abstractmethod
     def alternatives(self) -> int | None:
         """How many alternatives to report per token, None for no logprobs at all."""
-        raise NotImplementedError
 
     @property
     def stops(self) -> tuple[str, ...]:
