@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from core.errors import ConfigError
-from serve_app.applications import targets
+from serve_app.applications import pool, service, targets
 from serve_app.config import load_config, locate, parse_config, shipped_configs
 
 MINIMAL = {
@@ -40,6 +40,13 @@ def test_shipped_configurations_build_their_applications(name: str) -> None:
 @pytest.mark.parametrize("path", ["target.max_sessions", "target.max_queued", "draft.max_sessions"])
 def test_the_smallest_limits_build_applications_too(path: str) -> None:
     assert targets(parse_config(changed(path, 1)))
+
+
+def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
+    assert service({"config": "family"})._bound_deployment.name == "SpeculativeIngress"
+    assert pool({"config": "family", "task": "math"})._bound_deployment.name == "DraftPool"
+    with pytest.raises(ConfigError):
+        service({"config": "famly"})
 
 
 def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> None:
