@@ -2,10 +2,11 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/ready
+PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo serve test lint clean
+.PHONY: help demo serve test soak lint clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -17,7 +18,10 @@ serve: $(READY)  ## keep the service up on port 8000
 	$(BIN)/taskspec serve
 
 test: lint  ## lint, then every test
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
+	$(PYTEST)
+
+soak: $(READY)  ## the tests that take long: a whole smoke retraining, and one on a cluster that serves
+	$(PYTEST) -m soak
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

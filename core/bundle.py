@@ -64,6 +64,10 @@ class Bundle(msgspec.Struct, frozen=True):
         """What serves `task`: a PEFT directory, or a whole model; None for the draft as it is."""
         return self._part(self.manifest.slots[task].part)
 
+    def control(self, name: str) -> Path | None:
+        """A draft that the winners were measured against; None for the draft as it is."""
+        return self._part(self.manifest.controls[name])
+
     def _part(self, part: str | None) -> Path | None:
         return None if part is None else self.root / _PARTS / part
 
@@ -93,14 +97,22 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def publish(
-    root: Path, winners: Mapping[str, Winner], *, router: Path | None, target: str, draft: str, id_map: str
+    root: Path,
+    winners: Mapping[str, Winner],
+    *,
+    router: Path | None,
+    target: str,
+    draft: str,
+    id_map: str,
+    controls: Mapping[str, Path | None] | None = None,
 ) -> Manifest:
     """Store the parts, write the manifest, let it be live; the same content gives the same version.
 
     Raises `ConfigError` where a directory holds anything but safetensors and JSON, or a score is no number.
     """
+    controls = controls or {}
     with _writing(root):
-        directories = {router, *(winner.directory for winner in winners.values())}
+        directories = {router, *controls.values(), *(winner.directory for winner in winners.values())}
         stored = {directory: store_part(root / _PARTS, directory) for directory in directories if directory}
         digests = {None: None} | {directory: part.digest for directory, part in stored.items()}
         manifest = Manifest(
@@ -111,6 +123,7 @@ def publish(
             id_map=id_map,
             router=digests[router],
             slots={task: _slot(winner, digests[winner.directory]) for task, winner in winners.items()},
+            controls={name: digests[directory] for name, directory in controls.items()},
             parts={part.digest: part.files for part in stored.values()},
         )
         return _go_live(root, manifest)
@@ -131,7 +144,7 @@ def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
             raise ConfigError(f"bundle {version} is for another target, draft or tokenizer than the live one")
         slot = changed(old.slots[task], decision="rollback", reason=f"as in {version}: {reason}")
         slots = now.manifest.slots | {task: slot}
-        used = {now.manifest.router, *(slot.part for slot in slots.values())}
+        used = {now.manifest.router, *now.manifest.controls.values(), *(slot.part for slot in slots.values())}
         parts = {digest: files for digest, files in (old.parts | now.manifest.parts).items() if digest in used}
         return _go_live(root, changed(now.manifest, slots=slots, parts=parts, created=datetime.now(UTC)))
 

@@ -69,9 +69,9 @@ class Network(nn.Module):
 
 
 class TaskClassifier:
-    """A trained network with the threshold below which it abstains."""
+    """A trained network, the Mamba unless a rival is measured, with the threshold below which it abstains."""
 
-    def __init__(self, config: ClassifierConfig, network: Network) -> None:
+    def __init__(self, config: ClassifierConfig, network: nn.Module) -> None:
         self.config = config
         self.network = network.eval()
 
@@ -83,7 +83,7 @@ class TaskClassifier:
     @torch.inference_mode()
     def probabilities(self, tokens: Sequence[int]) -> torch.Tensor:
         """Softmax [tasks + 1] over the tasks and, last, `general`, as the network sees it."""
-        device = self.network.head.weight.device
+        device = next(self.network.parameters()).device
         ids = torch.tensor([window(tokens)], device=device)
         logits: torch.Tensor = self.network(ids, torch.tensor([ids.shape[1]], device=device))
         return logits[0].softmax(-1).cpu()

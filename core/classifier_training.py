@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -24,6 +24,8 @@ from core.classifier import GENERAL, ClassifierConfig, Network, TaskClassifier, 
 
 Example = tuple[Sequence[int], str]  # a prompt's token ids, its task
 Row = tuple[list[int], torch.Tensor]  # ids as trained on, mass of every class
+Build = Callable[[ClassifierConfig], nn.Module]  # called as Network is: tokens [n, longest], lengths [n] -> logits
+OnStep = Callable[[int], None]
 _SORTED_BATCHES = 8
 _LOWEST_THRESHOLD = 0.6
 _ROUTED_GENERAL = 0.02  # share of held-out general prompts that may still be sent to a task
@@ -38,6 +40,7 @@ class Recipe:
     learning_rate: float = 4e-3
     smoothing: float = 0.05
     replaced: float = 0.1  # share of ids
+    cropped: float = 0.3  # share of rows, each to half or more of itself
     spliced: float = 0.25  # share of rows
     noise: float = 0.06  # share of rows
     longest: int = 64  # ids read of a prompt; the cost of a step grows with the square
@@ -45,58 +48,70 @@ class Recipe:
 
 
 def train_classifier(
-    examples: Sequence[Example], held_out: Sequence[Example], vocab_size: int, recipe: Recipe | None = None
+    examples: Sequence[Example],
+    validation: Sequence[Example],
+    vocab_size: int,
+    recipe: Recipe | None = None,
+    *,
+    build: Build = Network,
+    on_step: OnStep | None = None,
 ) -> TaskClassifier:
-    """Train on `examples`, then set the threshold on `held_out`; both hold tasks and `general`.
+    """Train a network on `examples`, then set the threshold on the general prompts of `validation`.
 
-    Raises ValueError where the examples are not of two classes or more.
+    `on_step` is called after every step with how many are done. Raises ValueError where no example is of a task.
     """
     recipe = recipe or Recipe()
-    classes = {task for _, task in examples}
-    if len(classes) < 2:
-        raise ValueError(f"a classifier needs examples of at least two classes, got {sorted(classes)}")
-    config = ClassifierConfig(tuple(sorted(classes - {GENERAL})), _LOWEST_THRESHOLD, vocab_size)
+    tasks = tuple(sorted({task for _, task in examples} - {GENERAL}))
+    if not tasks:
+        raise ValueError("a classifier needs examples of at least one task")
+    config = ClassifierConfig(tasks, _LOWEST_THRESHOLD, vocab_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        network = Network(config)
-    _descend(network, _rows(examples, config, recipe), recipe)
+        network = build(config)
+        _descend(network, _rows(examples, config, recipe), recipe, on_step)
     network.to(torch.bfloat16).to(torch.float32)  # calibrated as it will be saved
-    return calibrate(TaskClassifier(config, network), held_out)
+    return calibrate(TaskClassifier(config, network), validation)
 
 
-def calibrate(classifier: TaskClassifier, held_out: Sequence[Example]) -> TaskClassifier:
-    """The classifier with the lowest threshold from 0.6 on that sends at most 2 % of general prompts to a task."""
+def calibrate(classifier: TaskClassifier, validation: Sequence[Example]) -> TaskClassifier:
+    """The classifier with the lowest threshold from 0.6 on that sends at most 2 % of general prompts to a task.
+
+    Without general prompts it is 0.6.
+    """
     confidence = sorted(
-        (float(classifier.probabilities(tokens)[:-1].max()) for tokens, task in held_out if task == GENERAL),
+        (float(classifier.probabilities(tokens)[:-1].max()) for tokens, task in validation if task == GENERAL),
         reverse=True,
     )
-    if not confidence:
-        raise ValueError("the threshold needs held-out general prompts")
-    refused = confidence[int(_ROUTED_GENERAL * len(confidence))]  # a prompt is routed from the threshold on
-    threshold = max(_LOWEST_THRESHOLD, math.nextafter(refused, math.inf))
+    refused = confidence[int(_ROUTED_GENERAL * len(confidence))] if confidence else 0.0
+    threshold = max(_LOWEST_THRESHOLD, math.nextafter(refused, math.inf))  # a prompt is routed from it on
     config = msgspec.structs.replace(classifier.config, threshold=threshold)
     return TaskClassifier(config, classifier.network)
 
 
 def accuracy(classifier: TaskClassifier, examples: Sequence[Example]) -> float:
     """Share of the examples whose own class gets most of the prior."""
-    priors = [classifier.predict(tokens) for tokens, _ in examples]
-    return sum(max(p, key=lambda name: p[name]) == task for p, (_, task) in zip(priors, examples, strict=True)) / len(
-        examples
-    )
+    return sum(winner(classifier, tokens) == task for tokens, task in examples) / len(examples)
 
 
-def _descend(network: Network, rows: Iterator[Row], recipe: Recipe) -> None:
+def winner(classifier: TaskClassifier, tokens: Sequence[int]) -> str:
+    """The class that gets most of the prior; `general` where the classifier abstains."""
+    prior = classifier.predict(tokens)
+    return max(prior, key=lambda name: prior[name])
+
+
+def _descend(network: nn.Module, rows: Iterator[Row], recipe: Recipe, on_step: OnStep | None) -> None:
     optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, total_steps=recipe.steps)
     network.train()
-    for tokens, lengths, targets in itertools.islice(_batches(rows, recipe), recipe.steps):
+    for step, (tokens, lengths, targets) in enumerate(itertools.islice(_batches(rows, recipe), recipe.steps), 1):
         loss = functional.cross_entropy(network(tokens, lengths), targets, label_smoothing=recipe.smoothing)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         schedule.step()
+        if on_step:
+            on_step(step)
 
 
 def _rows(examples: Sequence[Example], config: ClassifierConfig, recipe: Recipe) -> Iterator[Row]:
@@ -116,6 +131,10 @@ def _rows(examples: Sequence[Example], config: ClassifierConfig, recipe: Recipe)
 
 def _draw(rng: Random, examples: Sequence[Example], targets: Mapping[str, torch.Tensor], recipe: Recipe) -> Row:
     tokens, task = rng.choice(examples)
+    if rng.random() < recipe.cropped:
+        kept = math.ceil(rng.uniform(0.5, 1) * len(tokens))
+        start = rng.randint(0, len(tokens) - kept)
+        tokens = tokens[start : start + kept]
     return window(tokens, recipe.longest), targets[task]
 
 

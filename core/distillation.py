@@ -51,12 +51,17 @@ class DistillationSet:
         """All records of several sets, in order."""
         return cls(*(torch.cat([getattr(data, name) for data in sets]) for name in cls.__slots__))
 
-    def first(self, records: int) -> DistillationSet:
-        """The first so many records."""
-        lengths, prompts = self.lengths[:records], self.prompt_lengths[:records]
-        outputs = int((lengths - prompts).sum())
+    def take(self, records: Sequence[int]) -> DistillationSet:
+        """These records, in this order."""
+        outputs = self.lengths - self.prompt_lengths
+        tokens = _pieces(self.lengths, records)
+        positions = _pieces(outputs, records)
         return DistillationSet(
-            self.tokens[: int(lengths.sum())], lengths, prompts, self.ids[:outputs], self.logprobs[:outputs]
+            self.tokens[tokens],
+            self.lengths[list(records)],
+            self.prompt_lengths[list(records)],
+            self.ids[positions],
+            self.logprobs[positions],
         )
 
 
@@ -91,6 +96,12 @@ def distil(target: Model, records: Sequence[Record], top: int, context: int) -> 
     lengths = torch.tensor([len(sequence) for sequence in tokens])
     prompts = torch.tensor([record.prompt_length for record in kept])
     return DistillationSet(torch.cat(tokens), lengths, prompts, torch.cat(ids), torch.cat(logprobs))
+
+
+def _pieces(lengths: torch.Tensor, records: Sequence[int]) -> torch.Tensor:
+    """Where in a flat tensor of pieces of these `lengths` those of `records` lie."""
+    ends = lengths.cumsum(0).tolist()
+    return torch.cat([torch.arange(ends[record] - int(lengths[record]), ends[record]) for record in records])
 
 
 class Batches:

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core.distillation import Batch
 from core.durable import ASIDE, sync
+from core.model.loader import public_name
 
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")  # peft's model card names paths and versions
 
@@ -38,7 +39,7 @@ class DraftLearner:
         nn.Module.to(self._network, self._device)
         self._tuned = None if rank is None else _with_lora(self._network, rank, seed)
         if self._tuned is not None:
-            self._tuned.peft_config["default"].base_model_name_or_path = _public_name(draft)
+            self._tuned.peft_config["default"].base_model_name_or_path = public_name(str(draft))
         self.trained: dict[str, nn.Parameter] = {
             name: parameter for name, parameter in self._network.named_parameters() if parameter.requires_grad
         }
@@ -82,14 +83,13 @@ class DraftLearner:
             parameter.copy_(state[name])
 
     def save(self, directory: Path) -> None:
-        """Write a peft adapter directory, or the whole model with its tokenizer; what was there is replaced."""
+        """Write a peft adapter directory, or the whole model with its tokenizer, in bf16; what was there goes."""
         directory.parent.mkdir(parents=True, exist_ok=True)
         aside = directory.with_name(ASIDE + directory.name)
         shutil.rmtree(aside, ignore_errors=True)  # a killed run's
         aside.mkdir()
         if self._tuned is None:
-            self._network.save_pretrained(aside)
-            AutoTokenizer.from_pretrained(self._draft).save_pretrained(aside)
+            _save_model(self._network, self._draft, aside)
         else:
             _save_adapter(self._tuned, aside)
         for file in aside.iterdir():
@@ -111,8 +111,20 @@ def _with_lora(network: Any, rank: int, seed: int) -> PeftModel:
     return tuned
 
 
+def _in_bf16(network: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: weight.to(torch.bfloat16) for name, weight in network.state_dict().items()}
+
+
+def _save_model(network: Any, draft: str | Path, directory: Path) -> None:
+    network.save_pretrained(directory, state_dict=_in_bf16(network))
+    AutoTokenizer.from_pretrained(draft).save_pretrained(directory)
+    for file in directory.iterdir():
+        if file.suffix not in (".json", ".safetensors"):  # the chat template: drafts get ids, never text
+            file.unlink()
+
+
 def _save_adapter(tuned: PeftModel, directory: Path) -> None:
-    tuned.save_pretrained(str(directory), save_embedding_layers=False)
+    tuned.save_pretrained(str(directory), save_embedding_layers=False, state_dict=_in_bf16(tuned))
     for file in directory.iterdir():
         if file.name not in _ADAPTER_FILES:
             file.unlink()
@@ -121,8 +133,3 @@ def _save_adapter(tuned: PeftModel, directory: Path) -> None:
     config: dict[str, Any] = json.loads(path.read_text())
     config["target_modules"] = sorted(config["target_modules"])
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-
-
-def _public_name(draft: str | Path) -> str:
-    """A hub id as it is; of a directory only its name, for where it lies is nobody's business elsewhere."""
-    return Path(draft).name if Path(draft).is_dir() else str(draft)

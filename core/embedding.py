@@ -17,8 +17,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA, TruncatedSVD
-from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from core.errors import ConfigError
 
@@ -84,6 +82,9 @@ class PromptSpace:
     @classmethod
     def fit(cls, prompts: Sequence[str], embeddings: Matrix, seed: int = 0) -> PromptSpace:
         """Learn the words' weights and the principal axes of these prompts."""
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
         vectorizer = TfidfVectorizer(analyzer=words_and_signs, sublinear_tf=True, min_df=_RARE)
         weights = vectorizer.fit_transform(prompts)
         lexical = TruncatedSVD(min(_LEXICAL_DIMENSIONS, weights.shape[1]), random_state=seed).fit(weights)
@@ -94,6 +95,8 @@ class PromptSpace:
 
     def join(self, prompts: Sequence[str], embeddings: Matrix) -> Matrix:
         """Lexical part and embedding side by side [n, lexical + d], each of length 1."""
+        from sklearn.feature_extraction.text import CountVectorizer
+
         counts = CountVectorizer(analyzer=words_and_signs, vocabulary=self.words).transform(prompts).astype(np.float32)
         counts.data = 1 + np.log(counts.data)
         return np.hstack([unit((counts.multiply(self.idf)) @ self.lexicon.T), embeddings])
@@ -105,6 +108,8 @@ class PromptSpace:
 
 def principal_axes(points: Matrix, seed: int) -> tuple[Matrix, Matrix]:
     """Mean [d] and the first principal axes [MAX_DIMENSIONS or fewer, d] of points [n, d]."""
+    from sklearn.decomposition import PCA
+
     count = min(MAX_DIMENSIONS, points.shape[1], math.ceil(len(points) / 2))
     pca = PCA(count, svd_solver="randomized", random_state=seed).fit(points)
     return _float32(pca.mean_), _float32(pca.components_)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
+import msgspec
 from huggingface_hub import hf_hub_download
 from tokenizers import Tokenizer
 
@@ -20,6 +22,11 @@ def same_id_map(target: str | Path, draft: str | Path) -> int:
             "take a draft with the target's tokenizer"
         )
     return max(theirs.values()) + 1
+
+
+def digest(model: str | Path) -> str:
+    """SHA-256 of the map from tokens to ids, in hex: equal where tokens are numbered alike."""
+    return hashlib.sha256(msgspec.json.encode(_id_map(model), order="sorted")).hexdigest()
 
 
 def _id_map(model: str | Path) -> dict[str, int]:

@@ -42,6 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A bundle. `version` is the hash of everything else but `created`, the time of its first publication.
 
     `target` and `draft` are names, not paths; `id_map` is the digest of the tokenizer's map from tokens to ids.
+    `controls` are drafts that the slots' winners were measured against; nothing is served by them.
     """
 
     version: str
@@ -51,6 +52,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     id_map: str
     router: Digest | None
     slots: dict[str, Slot]
+    controls: dict[str, Digest | None] = {}
     parts: dict[Digest, Files]
 
 

@@ -5,8 +5,11 @@ Only the target's tokenizer, template and end-of-sequence ids are ever used; dra
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # how byte-fallback vocabularies write a raw byte
+_MESSAGE = "zqxzq"  # in no template
 
 
 class Tokenizer:
@@ -39,6 +43,7 @@ class Tokenizer:
         added = self.raw.get_added_tokens_decoder()
         self.longest = max(map(len, self.raw.get_vocab()))
         self._added: dict[int, str] = {number: token.content for number, token in added.items()}
+        self._special = {number for number, token in added.items() if token.special}
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of a bare prompt, with the special tokens the tokenizer puts around one (BOS)."""
@@ -63,6 +68,25 @@ class Tokenizer:
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         # the batch call, unlike the single one, lets other threads run meanwhile
         return self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
+    def prompt_text(self, ids: Sequence[int]) -> str:
+        """What the user wrote in a prompt: no special tokens, nor what the template writes around a lone message.
+
+        Messages of a longer conversation follow each other on lines of their own.
+        """
+        before, after = self._around_a_message
+        return self._plain(ids).removeprefix(before).removesuffix(after).strip()
+
+    @cached_property
+    def _around_a_message(self) -> tuple[str, str]:
+        if self._hf.chat_template is None:
+            return "", ""
+        before, _, after = self._plain(self.encode_chat([{"role": "user", "content": _MESSAGE}])).partition(_MESSAGE)
+        return before, after
+
+    def _plain(self, ids: Sequence[int]) -> str:
+        runs = (run for special, run in itertools.groupby(ids, self._special.__contains__) if not special)
+        return "\n".join(filter(None, (self.raw.decode(list(run)).strip() for run in runs)))
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes `token` adds to the text; they need not be whole UTF-8 characters.

@@ -89,7 +89,7 @@ class TraceStore:
 
     def append(self, traces: Sequence[Trace]) -> None:
         """Write one shard, in place of the oldest ones where there is no room; `OSError` where it cannot be written."""
-        content = _encoded(traces)
+        content = parquet_of(traces)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._make_room(len(content))
         digest = hashlib.sha256(content).hexdigest()[:16]
@@ -104,7 +104,8 @@ class TraceStore:
             except FileNotFoundError:  # a writer made room meanwhile
                 continue
             try:
-                traces = _decoded(content, _named(shard)["digest"])
+                _check(content, _named(shard)["digest"])
+                traces = traces_of(content)
             except (ValueError, pa.ArrowException, msgspec.ValidationError) as error:
                 self._set_aside(shard, error)
                 continue
@@ -210,7 +211,8 @@ class TraceWriter:
         self.counts["dropped_unwritable"] += len(traces)
 
 
-def _encoded(traces: Sequence[Trace]) -> bytes:
+def parquet_of(traces: Sequence[Trace]) -> bytes:
+    """A shard's bytes; equal traces give equal bytes."""
     rows = [msgspec.to_builtins(trace) | {"prompt_length": trace.prompt_length} for trace in traces]
     sink = pa.BufferOutputStream()
     parquet.write_table(pa.Table.from_pylist(rows, _SCHEMA), sink, compression="zstd")
@@ -218,13 +220,16 @@ def _encoded(traces: Sequence[Trace]) -> bytes:
     return content
 
 
-def _decoded(content: bytes, digest: str) -> list[Trace]:
-    """`ValueError`, `pa.ArrowException` or `msgspec.ValidationError` where `content` is not what was written."""
+def traces_of(content: bytes) -> list[Trace]:
+    """What `parquet_of` encoded; `ValueError`, `pa.ArrowException` or `msgspec.ValidationError` where it did not."""
+    rows = parquet.read_table(pa.BufferReader(content), use_threads=False).to_pylist(maps_as_pydicts="strict")
+    return msgspec.convert(rows, list[Trace])
+
+
+def _check(content: bytes, digest: str) -> None:
     found = hashlib.sha256(content).hexdigest()[: len(digest)]
     if found != digest:
         raise ValueError(f"expected content of SHA-256 {digest}..., found {found}... in {len(content)} bytes")
-    rows = parquet.read_table(pa.BufferReader(content), use_threads=False).to_pylist(maps_as_pydicts="strict")
-    return msgspec.convert(rows, list[Trace])
 
 
 def _named(shard: Path) -> re.Match[str]:

@@ -1,15 +1,30 @@
-"""The family: a tiny target, its general draft and a router, shipped so that everything runs without a download.
+"""The family: a tiny target, its general draft and a bundle for them; shipped, so that all runs without a download.
 
-These are ordinary Hugging Face directories; `python -m core.family.build` makes target and draft again from seeds.
+Target and draft are ordinary Hugging Face directories that `python -m core.family.build` makes again from seeds; the
+bundle is what training published for them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DRAFT_DIR", "ROUTER_DIR", "TARGET_DIR"]
+from core.errors import ConfigError
+
+__all__ = ["BUNDLE_DIR", "DRAFT_DIR", "TARGET_DIR", "locate"]
 
 _MODELS = Path(__file__).parent / "models"
 TARGET_DIR = _MODELS / "target"
 DRAFT_DIR = _MODELS / "draft"
-ROUTER_DIR = _MODELS / "router"
+BUNDLE_DIR = _MODELS / "bundle"
+
+
+def locate(name: str) -> str:
+    """Where a model is: `family:target`, `family:draft` and `family:bundle` are the shipped ones, all else as it is."""
+    shipped = {
+        "family:target": TARGET_DIR,
+        "family:draft": DRAFT_DIR,
+        "family:bundle": BUNDLE_DIR,
+    }
+    if name.startswith("family:") and name not in shipped:
+        raise ConfigError(f"the family has no {name!r}; write one of {sorted(shipped)}")
+    return str(shipped.get(name, name))

@@ -37,6 +37,11 @@ def resolve(path: str | Path, patterns: tuple[str, ...] = ("*.json", "*.safetens
     return directory
 
 
+def public_name(model: str) -> str:
+    """A hub id as it is; of a directory only its name, for where it lies is nobody's business elsewhere."""
+    return Path(model).name if Path(model).is_dir() else model
+
+
 class Checkpoint:
     """The tensors of a model directory by name."""
 

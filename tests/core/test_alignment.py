@@ -21,6 +21,7 @@ from core.alignment import Alignment, OnStep, Progress, Recipe, align, rate
 from core.bootstrap import Difference, compare
 from core.distillation import DistillationSet, distil
 from core.family import DRAFT_DIR, TARGET_DIR
+from core.gate import choose
 from core.id_map import same_id_map
 from core.model.causal_lm import CausalLM
 from core.record import Record
@@ -91,11 +92,15 @@ def test_an_adapter_of_the_task_is_better_on_held_out_prompts(aligned: tuple[Ali
     assert difference.difference > 0.05
 
 
-def test_one_taught_shuffled_answers_is_not(tmp_path: Path) -> None:
+def test_the_gate_refuses_one_taught_shuffled_answers(tmp_path: Path) -> None:
     order = torch.randperm(len(data().ids), generator=torch.Generator().manual_seed(4))
     shuffled = replace(data(), ids=data().ids[order], logprobs=data().logprobs[order])
     run(tmp_path, RECIPE, shuffled)
-    assert not against_general(draft(adapter=tmp_path / "best")).better
+    taught = {"general": draft(), "task": draft(adapter=tmp_path / "best")}
+    candidates = {name: score(model, held_out(), TERMS) for name, model in taught.items()}
+    choice = choose(candidates, [record.prompt_ids for record in held_out()])
+    assert choice.name == "general"
+    assert "not better than general" in choice.reason
 
 
 def test_anyone_can_load_the_adapter(aligned: tuple[Alignment, Path]) -> None:

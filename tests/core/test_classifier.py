@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -13,12 +13,8 @@ import pytest
 import torch
 
 from core.classifier import GENERAL, TaskClassifier, window
-from core.classifier_training import Example, Recipe, accuracy, train_classifier
+from core.classifier_training import Example, Recipe, accuracy, train_classifier, winner
 from core.errors import ConfigError
-from core.family import ROUTER_DIR, TARGET_DIR
-from core.family.corpora import TASKS
-from core.family.router import prompts
-from core.tokenizer import Tokenizer, load_tokenizer
 
 VOCAB = 60
 TINY = Recipe(steps=60, batch=32, learning_rate=1e-2)
@@ -39,22 +35,6 @@ def languages(count: int, seed: int) -> list[Example]:
 @pytest.fixture(scope="module")
 def tiny() -> TaskClassifier:
     return train_classifier(languages(150, seed=1), languages(50, seed=2), VOCAB, TINY)
-
-
-@pytest.fixture(scope="module")
-def router() -> TaskClassifier:
-    return TaskClassifier.load(ROUTER_DIR)
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return load_tokenizer(TARGET_DIR)
-
-
-@pytest.fixture(scope="module")
-def held_out(tokenizer: Tokenizer) -> list[Example]:
-    """300 prompts of the tasks and 100 general texts that neither training nor calibration has seen."""
-    return prompts(50, seed=1234, split="held_out", tokenizer=tokenizer)
 
 
 def test_two_token_languages_are_told_apart(tiny: TaskClassifier) -> None:
@@ -92,7 +72,7 @@ def test_below_the_threshold_general_wins_and_the_tasks_keep_their_order(tiny: T
     for tokens, _ in languages(60, seed=6):
         seen, prior = tiny.probabilities(tokens)[:-1], tiny.predict(tokens)
         winner = max(prior, key=lambda name: prior[name])
-        if seen.max() >= tiny.config.threshold:
+        if float(seen.max()) >= tiny.config.threshold:
             assert winner == tiny.tasks[int(seen.argmax())]
             continue
         abstained += 1
@@ -103,8 +83,8 @@ def test_below_the_threshold_general_wins_and_the_tasks_keep_their_order(tiny: T
 
 
 def test_the_threshold_keeps_general_prompts_from_the_tasks(tiny: TaskClassifier) -> None:
-    routed = [tiny.probabilities(tokens)[:-1].max() >= tiny.config.threshold for tokens, _ in language(GENERAL, 50, 2)]
-    assert sum(routed) <= 1  # 2 % of the 50 it was calibrated on
+    confidence = [float(tiny.probabilities(tokens)[:-1].max()) for tokens, _ in language(GENERAL, 50, 2)]
+    assert sum(p >= tiny.config.threshold for p in confidence) <= 1  # 2 % of the 50 it was calibrated on
 
 
 def test_a_long_prompt_is_read_at_both_ends(tiny: TaskClassifier) -> None:
@@ -127,14 +107,23 @@ def test_padding_in_a_batch_changes_no_prediction(tiny: TaskClassifier) -> None:
         torch.testing.assert_close(row, tiny.probabilities(tokens))
 
 
-def test_examples_of_one_class_cannot_train() -> None:
-    with pytest.raises(ValueError, match="two classes"):
-        train_classifier(language("low", 5, 1), languages(5, 2), VOCAB, TINY)
+def test_examples_of_no_task_cannot_train() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        train_classifier(language(GENERAL, 5, 1), languages(5, 2), VOCAB, TINY)
 
 
-def test_a_threshold_needs_general_prompts() -> None:
-    with pytest.raises(ValueError, match="general prompts"):
-        train_classifier(languages(5, 1), language("low", 5, 2), VOCAB, Recipe(steps=2, batch=4))
+def test_without_general_prompts_noise_is_what_it_abstains_on() -> None:
+    one_task = language("low", 150, 1)
+    alone = train_classifier(one_task, one_task, VOCAB, Recipe(steps=30, batch=16, learning_rate=1e-2, noise=0.3))
+    assert alone.config.threshold == 0.6
+    assert accuracy(alone, language("low", 50, 2)) > 0.9
+    assert winner(alone, range(35, VOCAB)) == GENERAL
+
+
+def test_every_step_is_told() -> None:
+    steps: list[int] = []
+    train_classifier(languages(5, 1), languages(5, 2), VOCAB, Recipe(steps=3, batch=4), on_step=steps.append)
+    assert steps == [1, 2, 3]
 
 
 def lose_the_config(directory: Path) -> None:
@@ -201,45 +190,3 @@ print(TaskClassifier.load({str(tmp_path / "router")!r}).predict([11, 12, 13]))
     assert outcome.returncode == 0, outcome.stderr
     assert "'low'" in outcome.stdout
     assert "Mamba by plain torch" in outcome.stderr
-
-
-def test_the_shipped_router_is_small_and_knows_the_familys_tasks(router: TaskClassifier) -> None:
-    assert sum(path.stat().st_size for path in ROUTER_DIR.iterdir()) <= 500_000
-    assert set(router.tasks) == set(TASKS)
-
-
-def test_the_shipped_router_finds_the_task_of_unseen_prompts(router: TaskClassifier, held_out: list[Example]) -> None:
-    of_tasks = [example for example in held_out if example[1] != GENERAL]
-    assert len(of_tasks) == 300
-    assert accuracy(router, of_tasks) >= 0.95
-
-
-def test_the_shipped_router_abstains_on_general_texts(router: TaskClassifier, held_out: list[Example]) -> None:
-    assert accuracy(router, [example for example in held_out if example[1] == GENERAL]) >= 0.9
-
-
-# None of these comes from the corpora: strangers to every task.
-STRANGERS = (
-    "Who won the match yesterday?",
-    "Tell me a story about a dragon who is afraid of fire.",
-    "Bonjour, comment allez-vous ?",
-    "<html><body><p>hello</p></body></html>",
-    "asdkj qwe zxc vbn",
-    "How do I cook rice for four people?",
-    "Plan a trip to Rome for 3 days.",
-    "SELECT name FROM users ORDER BY age;",
-    "Привет, как дела?",
-    "🙂🙂🙂🙂",
-    "I feel sad today and do not know why.",
-    "the the the the the the",
-)
-
-
-def certain(router: TaskClassifier, tokenizer: Tokenizer, texts: Sequence[str]) -> int:
-    """How many texts get a task's draft with nearly all of the mass."""
-    priors = [router.predict(tokenizer.encode_chat([{"role": "user", "content": text}])) for text in texts]
-    return sum(max(prior[task] for task in router.tasks) > 0.9 for prior in priors)
-
-
-def test_the_shipped_router_is_not_certain_of_strangers(router: TaskClassifier, tokenizer: Tokenizer) -> None:
-    assert certain(router, tokenizer, STRANGERS) <= len(STRANGERS) // 4

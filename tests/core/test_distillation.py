@@ -64,7 +64,13 @@ def test_a_file_brings_everything_back(tmp_path: Path) -> None:
 def test_parts_join_to_the_whole() -> None:
     parts = [distil(ToyModel(), part, TOP, context=1024) for part in (RECORDS[:11], RECORDS[11:])]
     assert same(DistillationSet.join(parts), DATA)
-    assert same(DATA.first(11), parts[0])
+    assert same(DATA.take(range(11)), parts[0])
+
+
+def test_taken_records_come_in_the_order_asked() -> None:
+    taken = DistillationSet.join([DATA.take([7]), DATA.take([2])])
+    assert same(DATA.take([7, 2]), taken)
+    assert taken.tokens.tolist() == [*RECORDS[7].tokens, *RECORDS[2].tokens]
 
 
 def test_batches_hold_every_record_once_an_epoch_within_the_budget() -> None:

@@ -45,6 +45,24 @@ def test_chat_is_tokenised_as_transformers_does_with_one_bos(target: Tokenizer) 
     assert tokens.count(hf.bos_token_id) == 1
 
 
+def test_the_prompts_text_is_what_the_user_wrote(target: Tokenizer) -> None:
+    for text in ("12 + 7 =", "def f(x):\n\treturn x", "化学反应 H2O", "naïve 🙂"):
+        assert target.prompt_text(target.encode_chat([{"role": "user", "content": text}])) == text
+        assert target.prompt_text(target.encode_text(text)) == text
+    turns = [{"role": role, "content": text} for role, text in zip(ROLES, ("Be brief.", "Hi!", "Ho!"), strict=True)]
+    assert target.prompt_text(target.encode_chat(turns)) == "Be brief.\nHi!\nHo!"
+
+
+def test_the_templates_own_words_are_no_part_of_the_prompts_text() -> None:
+    hf = PreTrainedTokenizerFast(tokenizer_object=byte_level(), eos_token=EOS)
+    hf.chat_template = "{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}"
+    tokenizer = Tokenizer(hf, [0])
+    assert (
+        tokenizer.prompt_text(tokenizer.encode_chat([{"role": "user", "content": "What is [INST]?"}]))
+        == "What is [INST]?"
+    )
+
+
 def test_ends_and_sizes_are_the_models_own(target: Tokenizer) -> None:
     named = json.loads((TARGET_DIR / "generation_config.json").read_text())["eos_token_id"]
     assert target.eos_ids == (named if isinstance(named, list) else [named])

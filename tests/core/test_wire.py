@@ -161,8 +161,9 @@ def test_a_flooding_peer_does_not_stop_the_others(verifier: VerifierWire, join: 
                 break
             time.sleep(0.01)
     draft.send([(draft.connect(verifier.address), Propose(1, 0, 5, (7,)))])
-    turns = [list(verifier.receive()) for _ in range(2)]
-    until(lambda: turns.append(list(verifier.receive())) or any(Propose(1, 0, 5, (7,)) == m for _, m in turns[-1]))
+    turns = [list(verifier.receive())]
+    while not any(message == Propose(1, 0, 5, (7,)) for turn in turns for _, message in turn):
+        turns.append(until(lambda: list(verifier.receive())))
     assert max(len(turn) for turn in turns) <= MESSAGES_PER_TURN + len(frame)
     assert sum(len(turn) for turn in turns) > 4000
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.progress import Progress
 from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
 
-from core.family import DRAFT_DIR, TARGET_DIR
+from core.family import BUNDLE_DIR, DRAFT_DIR, TARGET_DIR
 from core.family.build import Builder, Plan
 from core.family.corpora import TASKS, items
 from core.family.lessons import IGNORED, batches, encode
@@ -104,7 +104,12 @@ def test_batches_hold_every_lesson_once_within_the_budget() -> None:
 
 
 def test_everything_shipped_is_small() -> None:
-    assert sum(file.stat().st_size for file in TARGET_DIR.parent.rglob("*")) <= 12_000_000
+    sizes = {
+        name: sum(file.stat().st_size for directory in directories for file in directory.rglob("*"))
+        for name, directories in {"models": (TARGET_DIR, DRAFT_DIR), "bundle": (BUNDLE_DIR,)}.items()
+    }
+    assert sizes["models"] <= 12_000_000
+    assert sizes["bundle"] <= 4_000_000
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,62 @@
+"""Settings as sections of one YAML file: every key known, every error saying what to write instead.
+
+Enters: a file, or its parsed content, and the model it must fit. Leaves: that model, frozen.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from core.errors import ConfigError
+
+
+class Section(BaseModel):
+    """A part of the file; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Settings = TypeVar("Settings", bound=Section)
+
+
+def read_settings(file: Path, model: type[Settings]) -> Settings:
+    """The file as a `model`; `ConfigError` names the key and the nearest known one."""
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+    return parse_settings(content, model, str(file))
+
+
+def parse_settings(content: Any, model: type[Settings], origin: str) -> Settings:
+    """Check parsed content; `origin` begins the message of the `ConfigError`."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        problems = "\n".join(f"  {_explain(model, problem)}" for problem in error.errors())
+        raise ConfigError(f"{origin}:\n{problems}") from error
+
+
+def _explain(model: type[Section], problem: Any) -> str:
+    where = ".".join(str(part) for part in problem["loc"]) or "(top)"
+    if problem["type"] != "extra_forbidden":
+        return f"{where}: {problem['msg']}"
+    known = _known_keys(model, problem["loc"][:-1])
+    nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+    return f"{where}: unknown key" + (f"; did you mean `{nearest[0]}`?" if nearest else f"; known are {known}")
+
+
+def _known_keys(model: type[Section], location: tuple[int | str, ...]) -> list[str]:
+    """Field names of the section at `location`, by walking the models' annotations."""
+    section: Any = model
+    for part in location:
+        if isinstance(section, type) and issubclass(section, Section) and part in section.model_fields:
+            annotation = section.model_fields[str(part)].annotation
+            members = getattr(annotation, "__args__", (annotation,))
+            section = next((m for m in reversed(members) if m is not type(None)), annotation)
+    return sorted(section.model_fields) if isinstance(section, type) and issubclass(section, Section) else []
