@@ -1,0 +1,243 @@
+"""The page says everything that was found, shows only what it should, and is the same for the same findings."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.bootstrap import Difference
+from tests.train_jobs.report.invented import TASKS, invented
+from train_jobs.findings import Findings
+from train_jobs.report.page import write_report
+
+PLOTS = {
+    "times",
+    "drafts",
+    "served",
+    "pairs",
+    "k-silhouette",
+    "k-reappearance",
+    "k-acceptance",
+    "confusion",
+    "runs",
+    "curves",
+}
+VOID = {"meta", "img", "br"}
+
+
+class Page(HTMLParser):
+    """The text of a page, its tags, the pictures in it; fails where tags do not close what they opened."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.source = file.read_text()
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.pictures: list[bytes] = []
+        self._open: list[str] = []
+        self._words: list[str] = []
+        self.feed(self.source)
+        self.close()
+        assert not self._open
+        self.text = " ".join(" ".join(self._words).split())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in VOID:
+            self._open.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href"):
+                self.links.append(str(value)[:30])
+                self.pictures.append(base64.b64decode(str(value).partition("base64,")[2]))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, self.getpos()
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] != ["style"]:
+            self._words.append(data)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("report")
+    assert write_report(invented(), directory) == directory / "report.html"
+    return directory
+
+
+def report(findings: Findings, directory: Path) -> Page:
+    return Page(write_report(findings, directory))
+
+
+def bare(**fields: object) -> Findings:
+    """Findings with nothing but `fields`."""
+    nothing = {"slots": [], "served": [], "routing": None, "pairs": [], "ks": [], "runs": [], "seconds": {}}
+    return msgspec.structs.replace(invented((0,), {}), **(nothing | {"k": 1, "purity": None} | fields))
+
+
+def size(png: bytes) -> tuple[int, int]:
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", png[16:24])
+
+
+def chunks(png: bytes) -> Iterator[bytes]:
+    at = 8
+    while at < len(png):
+        (length,) = struct.unpack(">I", png[at : at + 4])
+        yield png[at + 4 : at + 8]
+        at += 12 + length
+
+
+def signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
+
+
+def figures_of_drafts(findings: Findings) -> Iterator[str]:
+    for slot in findings.slots:
+        for draft in (*slot.pooled, *slot.candidates):
+            yield f"{draft.acceptance_rate:.3f}"
+            yield f"{draft.tokens_per_pass:.2f}"
+            if draft.versus_general is not None:
+                difference, low, high = draft.versus_general
+                yield f"{signed(difference)} {signed(low)} to {signed(high)}"
+
+
+def figures_of_studies(findings: Findings) -> Iterator[str]:
+    for served in findings.served:
+        before = f"{served.general_tokens_per_pass:.2f} {served.general_acceptance_rate:.3f}"
+        after = f"{served.tokens_per_pass:.2f} {served.acceptance_rate:.3f}"
+        yield f"{served.temperature:g} general {before} published {after}"
+    for pairs in findings.pairs:
+        yield f"{pairs.pairs:,} {pairs.stopped:.3f} {pairs.unstopped:.3f}"
+    for point in findings.ks:
+        rates = (point.silhouette, point.permuted_silhouette, point.reappearance, point.acceptance)
+        yield " ".join([str(point.k), *("–" if rate is None else f"{rate:.3f}" for rate in rates)])
+    assert findings.routing is not None
+    for one in findings.routing.classifiers:
+        yield f"{one.name} {100 * one.agreement:.1f} % {100 * one.reworded:.1f} % {one.p50_ms:.2f} {one.p99_ms:.2f}"
+
+
+def test_every_figure_is_told(written: Path) -> None:
+    findings, page = invented(), Page(written / "report.html")
+    told = [*figures_of_drafts(findings), *figures_of_studies(findings)]
+    assert not [figure for figure in told if figure not in page.text]
+    assert "6 tasks" in page.text
+    assert "97.3 %" in page.text
+    assert "3 times, with seeds 0, 1 and 2" in page.text
+    assert "The work took 1 h 10 min" in page.text
+    assert "24 runs, at most 2 at once" in page.text
+
+
+def test_every_slot_tells_its_name_label_prompts_decision_and_reason(written: Path) -> None:
+    text = Page(written / "report.html").text
+    for number, (task, label) in enumerate(TASKS.items(), 1):
+        assert f"{number} · {task} {f'mostly labelled {label} ' if label else ''}1,480 train, 60 stop" in text
+    for slot in invented().slots:
+        assert f"Serves {slot.decision} . On{slot.reason[2:]}." in text
+
+
+def test_what_comes_from_data_is_escaped(written: Path) -> None:
+    page = Page(written / "report.html")
+    assert "script" not in page.tags
+    assert "verb-&lt;script&gt;alert(1)&lt;/script&gt;" in page.source
+    assert "others" not in page.tags
+
+
+def test_the_page_needs_nothing_from_elsewhere(written: Path) -> None:
+    page = Page(written / "report.html")
+    assert set(page.links) == {"data:image/png;base64,iVBORw0K"}
+    assert not re.search(r"https?:|@import|url\(", page.source)
+
+
+def test_the_plots_lie_beside_the_page_that_holds_them(written: Path) -> None:
+    files = {file.stem: file.read_bytes() for file in written.glob("*.png")}
+    assert files.keys() == PLOTS
+    assert sorted(files.values()) == sorted(Page(written / "report.html").pictures)
+    for png in files.values():
+        width, height = size(png)
+        assert 500 < width < 1500
+        assert 150 < height < 2000
+        assert set(chunks(png)) == {b"IHDR", b"pHYs", b"IDAT", b"IEND"}  # no text, no time
+
+
+def test_the_findings_lie_beside_the_page(written: Path) -> None:
+    assert Findings.load(written / "findings.json") == invented()
+
+
+def test_the_same_findings_give_the_same_bytes(written: Path, tmp_path: Path) -> None:
+    write_report(invented(), tmp_path)
+    first, second = ({file.name: file.read_bytes() for file in where.iterdir()} for where in (written, tmp_path))
+    assert first == second
+    assert len(first) == len(PLOTS) + 2
+
+
+def test_one_seed_has_no_table_of_seeds(written: Path, tmp_path: Path) -> None:
+    page = report(bare(slots=invented((4,)).slots, seeds=[4]), tmp_path)
+    assert "trained once, with seed 4" in page.text
+    assert "details" not in page.tags
+    assert "details" in Page(written / "report.html").tags
+
+
+def test_without_figures_it_says_how_to_get_them(tmp_path: Path) -> None:
+    page = report(bare(), tmp_path)
+    assert not list(tmp_path.glob("*.png"))
+    assert page.tags.isdisjoint({"img", "table"})
+    assert "studies: {pairs: [64, 512, 4096]}" in page.text
+    assert "studies: {ks: [1, 2, 4, 6]}" in page.text
+    assert "No router was trained" in page.text
+    assert "came without labels" in page.text
+
+
+def test_a_curve_of_one_point_is_a_plot(tmp_path: Path) -> None:
+    found = invented()
+    run = msgspec.structs.replace(found.runs[0], name="some run", steps=[50], acceptance=[0.4])
+    report(bare(pairs=found.pairs[:1], ks=found.ks[1:2], runs=[run], served=found.served[:1]), tmp_path)
+    assert {file.stem for file in tmp_path.glob("*.png")} == PLOTS - {"times", "drafts", "confusion"}
+
+
+def test_numbers_of_tasks_without_acceptance_say_how_to_get_it(tmp_path: Path) -> None:
+    ks = [msgspec.structs.replace(point, acceptance=None) for point in invented().ks if point.k > 1]
+    page = report(bare(ks=ks), tmp_path)
+    assert {file.stem for file in tmp_path.glob("*.png")} == {"k-silhouette", "k-reappearance"}
+    assert "studies: {ks: [1, 2, 4, 6]}" in page.text
+    assert "studies: {ks:" not in report(bare(ks=invented().ks), tmp_path).text
+
+
+def test_a_task_that_is_worse_counts_as_no_better_and_is_told_with_a_minus(tmp_path: Path) -> None:
+    *tasks, everything = invented((0,), {"one": "one", "two": "two"}).slots
+    worse = Difference(-0.0214, -0.0402, -0.0017)
+    own = [
+        msgspec.structs.replace(pooled, versus_general=worse) if pooled.name == "task" else pooled
+        for pooled in tasks[0].pooled
+    ]
+    slots = [msgspec.structs.replace(tasks[0], pooled=own), tasks[1], everything]
+    text = report(bare(slots=slots, k=2), tmp_path).text
+    assert "1 of 2" in text
+    assert "−0.021 −0.040 to −0.002" in text
+
+
+@pytest.mark.parametrize("names", [["成语", "造句", "古诗"], ["same"] * 3, ["x" * 60] * 3, [None] * 3])
+def test_names_that_plots_cannot_show_are_numbers_there(names: Sequence[str | None], tmp_path: Path) -> None:
+    """A glyph that is missing would warn, and warnings are errors here."""
+    tasks = {f"题目{number}": name for number, name in enumerate(names)}
+    found = invented((0,), tasks)
+    page = report(bare(slots=found.slots, routing=found.routing, runs=found.runs[-2:]), tmp_path)
+    assert all(task in page.text for task in tasks)
+
+
+def test_a_draft_that_is_live_and_one_that_was_not_trained(tmp_path: Path) -> None:
+    """A second retraining, without the full fine-tune."""
+    [slot] = invented((0,), {}).slots
+    live = msgspec.structs.replace(slot.pooled[1], name="live")
+    pooled = [slot.pooled[0], live, *(draft for draft in slot.pooled[1:] if draft.name != "full")]
+    page = report(bare(slots=[msgspec.structs.replace(slot, pooled=pooled, decision="live")]), tmp_path)
+    assert "live what served this task" in page.text
+    assert "full fine-tune" not in page.text
+    assert "Serves live" in page.text

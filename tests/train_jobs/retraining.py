@@ -1,0 +1,60 @@
+"""`taskspec retrain` on the tiny configuration, as a user runs it, and what it left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from core.bundle import open_live
+from train_jobs import collect
+from train_jobs.collected import Collected
+from train_jobs.config import RetrainConfig, load_config
+
+TINY = Path(__file__).with_name("tiny.yaml")
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+class Retraining:
+    """One work directory and one bundle root."""
+
+    TASKSPEC = (sys.executable, "-m", "serve_app.cli")
+
+    def __init__(self, directory: Path) -> None:
+        self.work = directory / "work"
+        self.bundles = directory / "bundles"
+
+    def command(self, *words: str, work: Path | None = None) -> list[str]:
+        where = ["--work", str(work or self.work), "--bundles", str(self.bundles)]
+        return [*self.TASKSPEC, *words, "--config", str(TINY), *where]
+
+    def again(self) -> subprocess.CompletedProcess[str]:
+        return _run(self.command("retrain", "--json"))
+
+    def stage(self, name: str, work: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return _run(self.command("stage", name, work=work))
+
+    @property
+    def config(self) -> RetrainConfig:
+        return load_config(TINY).model_copy(update={"work": self.work, "bundles": self.bundles})
+
+    @property
+    def collected(self) -> Collected:
+        return Collected(collect.unit(self.config).directory)
+
+    @property
+    def version(self) -> str:
+        bundle = open_live(self.bundles).bundle
+        assert bundle is not None
+        return bundle.manifest.version
+
+    def files(self) -> dict[Path, int]:
+        """Every file and when it was written."""
+        roots = (self.work, self.bundles)
+        return {file: file.stat().st_mtime_ns for root in roots for file in root.rglob("*") if file.name != ".lock"}
+
+
+def _run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, **options)

@@ -1,0 +1,62 @@
+"""Configurations of retrainings: the shipped ones load, every mistake is told with what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import train_jobs
+from core.errors import ConfigError
+from train_jobs.config import load_config
+
+SHIPPED = sorted(Path(train_jobs.__file__).parent.glob("*.yaml"))
+SMALLEST: dict[str, Any] = {
+    "target": {"model": "family:target"},
+    "draft": "family:draft",
+    "work": "work",
+    "bundles": "bundles",
+    "collect": {"family": 100},
+}
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_the_shipped_ones_load(file: Path) -> None:
+    assert load_config(file).align.steps > 0
+
+
+def written(directory: Path, **changes: Any) -> Path:
+    file = directory / "retrain.yaml"
+    file.write_text(yaml.safe_dump(SMALLEST | changes))
+    return file
+
+
+def test_little_is_enough(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path))
+    assert config.align.seeds == (0,)
+    assert config.anchored().work.is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"align": {"step": 5}}, "align.step: unknown key; did you mean `steps`?"),
+        ({"collect": {"worker": {"num_cpu": 1}, "family": 1}}, "did you mean `num_cpus`?"),
+        ({"colect": {}}, "colect: unknown key; did you mean `collect`?"),
+        ({"collect": {}}, "write exactly one of `family`, `file` and `traces`"),
+        ({"collect": {"family": 5, "file": "p.jsonl"}}, "write exactly one of `family`, `file` and `traces`"),
+        ({"align": {"steps": 0}}, "align.steps: Input should be greater than or equal to 1"),
+        ({"evaluate": {"num_speculative_tokens": 16}}, "evaluate.num_speculative_tokens"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=r"retrain\.yaml") as error:
+        load_config(written(tmp_path, **changes))
+    assert said in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
+        load_config(tmp_path / "none.yaml")

@@ -1,0 +1,61 @@
+"""A retraining that loses its machine at three points ends in the very bundle of one that was left in peace."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.bundle import open_live
+from tests.core.bundles import content
+from tests.serve_app.command import Command
+from tests.train_jobs.retraining import Retraining
+from train_jobs import routing
+
+PATIENCE = 240.0  # seconds; far more than a stage takes on a slow machine
+
+
+def killed_when(retraining: Retraining, home: Path, due: Callable[[], bool]) -> None:
+    """Run it until `due`, then end every process it has started as a power cut would."""
+    running = Command(home, *retraining.command("retrain")[len(Retraining.TASKSPEC) :])
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not due():
+            assert running.process.poll() is None, "it ended too early: " + "".join(running.process.communicate())
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+    finally:
+        running.processes()
+        running.kill()
+        for left in running.left():
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def test_killed_inside_align_between_stages_and_inside_publish(
+    retrained: Retraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    killed = Retraining(tmp_path)
+    align, publish = killed.work / "align", killed.work / "publish"
+
+    killed_when(killed, tmp_path, lambda: any(align.glob("*/checkpoint.pt")))
+    assert not (align / ".done").exists()
+
+    killed_when(killed, tmp_path, (align / ".done").exists)
+    assert not (killed.work / "evaluate" / ".done").exists()
+
+    killed.bundles.mkdir()
+    with (killed.bundles / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that the moment is not missed
+        killed_when(killed, tmp_path, (publish / ".made-for").exists)
+    assert open_live(killed.bundles).bundle is None
+
+    outcome = killed.again()
+    assert outcome.returncode == 0, outcome.stderr
+    assert killed.version == retrained.version
+    assert content(routing.fitted(killed.config)) == content(routing.fitted(retrained.config))

@@ -1,0 +1,86 @@
+"""Prompts and their parts: every prompt in one part for good, whatever it comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError
+from core.family import TARGET_DIR
+from core.sampling_params import SamplingParams
+from core.tokenizer import load_tokenizer
+from core.traces import Trace, TraceStore
+from train_jobs.collected import PARTS
+from train_jobs.config import Collect, RetrainConfig, Target
+from train_jobs.sources import gather
+
+TOKENIZER = load_tokenizer(TARGET_DIR)
+CONTEXT = 1024
+
+
+def config(**collect: Any) -> RetrainConfig:
+    target = Target(model="family:target")
+    return RetrainConfig(
+        target=target, draft="family:draft", work=Path("w"), bundles=Path("b"), collect=Collect(**collect)
+    )
+
+
+def jsonl(directory: Path, prompts: list[str]) -> Path:
+    file = directory / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    return file
+
+
+def test_a_prompt_asked_twice_is_in_one_part(tmp_path: Path) -> None:
+    prompts = [f"What is {number}?" for number in range(200)]
+    parts = gather(config(file=jsonl(tmp_path, prompts + prompts)), CONTEXT)
+    seen = [{trace.prompt_ids for trace in parts[part]} for part in PARTS]
+    assert sum(map(len, seen)) == len(set().union(*seen)) == 200
+    assert sum(map(len, parts.values())) == 400
+
+
+def test_a_prompt_stays_in_its_part_when_more_come(tmp_path: Path) -> None:
+    prompts = [f"What is {number}?" for number in range(300)]
+    few, many = (gather(config(file=jsonl(tmp_path, prompts[:count])), CONTEXT) for count in (150, 300))
+    for part in PARTS:
+        assert {trace.prompt_ids for trace in few[part]} <= {trace.prompt_ids for trace in many[part]}
+
+
+def test_the_familys_held_out_prompts_are_held_out_here_too() -> None:
+    parts = gather(config(family=40, family_tasks=("math", "logic"), held_out=30), CONTEXT)
+    assert len(parts["train"]) == 80
+    assert sum(len(parts[part]) for part in PARTS[1:]) == 60
+    assert {trace.task for trace in parts["train"]} == {"math", "logic"}
+    assert {trace.params.temperature for trace in parts["train"]} == {0.0, 1.0}
+
+
+def test_traces_come_with_their_answers(tmp_path: Path) -> None:
+    law = SamplingParams(seed=3, max_tokens=9)
+    kept = [Trace(prompt_ids=(number, 7), output_ids=(5, 6), params=law) for number in range(100)]
+    TraceStore(tmp_path).append(kept)
+    parts = gather(config(traces=tmp_path), CONTEXT)
+    found = [trace for part in PARTS for trace in parts[part]]
+    assert sorted(found, key=lambda trace: trace.prompt_ids) == kept
+
+
+def test_what_leaves_no_room_for_an_answer_is_dropped(tmp_path: Path) -> None:
+    prompts = ["short " + str(number) for number in range(100)] + ["long " * 40]
+    parts = gather(config(file=jsonl(tmp_path, prompts)), 40)
+    assert sum(map(len, parts.values())) == 100
+    assert all(trace.prompt_length + trace.params.max_tokens <= 40 for part in PARTS for trace in parts[part])
+
+
+@pytest.mark.parametrize(
+    ("collect", "said"),
+    [
+        ({"traces": Path("nowhere")}, "`taskspec traces import` makes one"),
+        ({"file": Path("nowhere.jsonl")}, "nowhere.jsonl cannot be read"),
+        ({"family": 10, "family_tasks": ("maths",)}, "the family has no task maths; write some of math"),
+    ],
+)
+def test_what_is_missing_is_named(collect: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        gather(config(**collect), CONTEXT)

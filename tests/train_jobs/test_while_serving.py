@@ -1,0 +1,65 @@
+"""Retraining on the cluster that serves, while requests flow: not one fails, not one is altered."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+from core.bundle import open_live
+from core.family.corpora import TASKS, items
+from tests.serve_app.command import Command
+from tests.train_jobs.retraining import TINY
+
+pytestmark = pytest.mark.soak  # four minutes: a service and a whole retraining share two cores
+PROMPTS = [items(task, 1, 5, "held_out")[0].prompt for task in TASKS]
+
+
+def ask(client: OpenAI, number: int, *, speculate: bool) -> str:
+    answer = client.chat.completions.create(
+        model="taskspec-family",
+        messages=[{"role": "user", "content": PROMPTS[number % len(PROMPTS)]}],
+        seed=number % len(PROMPTS),
+        temperature=float(number % 2),
+        max_tokens=120,
+        extra_body={"speculation": {"enabled": speculate}},
+    )
+    return str(answer.choices[0].message.content)
+
+
+def told(serving: Command) -> tuple[str, list[str]]:
+    """The base URL, and the command that retrains on this cluster, as the service prints them."""
+    url = None
+    for line in serving.stdout:
+        if found := re.search(r"base_url: (\S+)", line):
+            url = found[1]
+        if "taskspec retrain" in line and url is not None:
+            return url, shlex.split(line.strip())
+    raise AssertionError("the service ended before it had said how to retrain")
+
+
+def test_a_ray_job_on_the_cluster_that_serves(tmp_path: Path) -> None:
+    serving = Command(tmp_path, "serve", "--port", "0")
+    try:
+        url, words = told(serving)
+        settings = dict(word.split("=", 1) for word in words[: words.index("taskspec")])
+        address = words[words.index("--address") + 1]
+        client = OpenAI(base_url=url, api_key="unused", max_retries=0)
+        alone = [ask(client, number, speculate=False) for number in range(len(PROMPTS))]
+        where = ["--work", str(tmp_path / "work"), "--bundles", str(tmp_path / "bundles")]
+        command = [*serving.process.args[:3], "retrain", "--config", str(TINY), *where, "--address", address]  # type: ignore[index]
+        with subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.DEVNULL) as job:
+            asked = 0
+            while job.poll() is None:
+                assert ask(client, asked, speculate=True) == alone[asked % len(PROMPTS)]
+                asked += 1
+        assert job.returncode == 0
+        assert asked > len(PROMPTS)
+        assert open_live(tmp_path / "bundles").bundle is not None
+    finally:
+        serving.kill()

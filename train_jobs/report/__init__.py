@@ -1,0 +1,1 @@
+"""The report of a retraining: one page with plots, for people. Findings enter, report.html and PNG files leave."""

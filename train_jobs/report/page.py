@@ -1,0 +1,96 @@
+"""The report of a retraining: one page for people, the same figures as JSON, the plots as PNGs.
+
+Enters: `Findings`. Leaves: report.html, which holds its plots and needs no network, and beside it findings.json and the
+plots. The same findings give the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.durable import replace
+from train_jobs.findings import Candidate, Findings, KPoint, Pooled, RunTime, Slot
+from train_jobs.report import wording
+
+PAGE, FINDINGS = "report.html", "findings.json"
+_TEMPLATE = "page.html"
+_ALL = "all"
+
+
+def write_report(findings: Findings, directory: Path) -> Path:
+    """Write everything to `directory`, which must be there; the path of the page."""
+    # a second of imports, for this stage alone
+    from train_jobs.report.plots import plots
+
+    made = plots(findings)
+    for name, png in made.items():
+        replace(directory / f"{name}.png", png)
+    findings.save(directory / FINDINGS)
+    page = directory / PAGE
+    replace(page, _page(findings, made).encode())
+    return page
+
+
+def _page(findings: Findings, made: dict[str, bytes]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from train_jobs.report.drawing import COLOURS
+
+    pages = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {name: getattr(wording, name) for name in ("duration", "signed", "listed", "counted")}
+    return pages.get_template(_TEMPLATE).render(
+        found=findings,
+        tasks=[slot for slot in findings.slots if slot.task != _ALL],
+        everything=_everything(findings.slots),
+        present={pooled.name for slot in findings.slots for pooled in slot.pooled},
+        better=_better(findings.slots),
+        studied_k=_any_acceptance(findings.ks),
+        busiest=_busiest(findings.runs),
+        together=sum(run.ended - run.began for run in findings.runs),
+        elapsed=_elapsed(findings.runs),
+        seeds_of=_seeds_of,
+        kinds=wording.KINDS,
+        colours=COLOURS,
+        plots={name: base64.b64encode(png).decode() for name, png in made.items()},
+    )
+
+
+def _everything(slots: Sequence[Slot]) -> dict[str, Pooled]:
+    """All prompts together, by kind of draft."""
+    return {pooled.name: pooled for slot in slots if slot.task == _ALL for pooled in slot.pooled}
+
+
+def _better(slots: Sequence[Slot]) -> int:
+    """In how many tasks its own adapter is better than `general` beyond doubt."""
+    own = (pooled for slot in slots if slot.task != _ALL for pooled in slot.pooled if pooled.name == "task")
+    return sum(pooled.versus_general is not None and pooled.versus_general.better for pooled in own)
+
+
+def _any_acceptance(ks: Sequence[KPoint]) -> bool:
+    return any(point.acceptance is not None for point in ks)
+
+
+def _busiest(runs: Sequence[RunTime]) -> int:
+    """The most runs that worked at one moment."""
+    return max((sum(other.began <= run.began < other.ended for other in runs) for run in runs), default=0)
+
+
+def _elapsed(runs: Sequence[RunTime]) -> float:
+    return max(run.ended for run in runs) - min(run.began for run in runs) if runs else 0.0
+
+
+def _seeds_of(slot: Slot) -> dict[str, list[Candidate]]:
+    """Its candidates that were trained, by kind."""
+    found: dict[str, list[Candidate]] = {}
+    for candidate in slot.candidates:
+        if candidate.seed is not None:
+            found.setdefault(candidate.name, []).append(candidate)
+    return found

@@ -1,0 +1,247 @@
+"""The plots of a retraining's report.
+
+Enters: `Findings`. Leaves: PNGs by name, those for which there are figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from train_jobs.findings import Findings, KPoint, PairsPoint, Pooled, Routing, Served, Slot
+from train_jobs.report.drawing import ALL, COLOURS, FAINT, FILL, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
+from train_jobs.report.drawing import task_labels as labels_of
+from train_jobs.report.run_plots import curves, gantt
+from train_jobs.report.wording import KINDS, duration
+
+_Points = Sequence[tuple[int, float]]
+
+
+def plots(findings: Findings) -> dict[str, bytes]:
+    """All plots, in the order of the page."""
+    labels = labels_of(findings.slots)
+    ks = findings.ks
+    made: dict[str, bytes | None] = {
+        "times": _times(findings.seconds),
+        "drafts": _drafts(findings.slots, labels),
+        "served": _served(findings.served),
+        "pairs": _pairs(findings.pairs),
+        "k-silhouette": _k_silhouette(ks, findings.k),
+        "k-reappearance": _k_reappearance(ks, findings.k),
+        "k-acceptance": _k_acceptance(ks, findings.k),
+        "confusion": _confusion(findings.routing, labels),
+        "curves": curves(findings.runs, list(labels.values())),
+        "runs": gantt(findings.runs, list(labels.values())),
+    }
+    return {name: png for name, png in made.items() if png is not None}
+
+
+def _times(seconds: dict[str, float]) -> bytes | None:
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        bars = axes.barh(list(seconds), list(seconds.values()), height=0.62, color=FILL)
+        axes.bar_label(bars, [duration(taken) for taken in seconds.values()], padding=4)
+        axes.invert_yaxis()
+        axes.set_xticks([])
+        bare(axes, "left", "bottom")
+
+    return drawn(WIDE, 0.24 * len(seconds) + 0.15, draw) if seconds else None
+
+
+def _drafts(slots: Sequence[Slot], labels: dict[str, str]) -> bytes | None:
+    kinds = [kind for kind in KINDS if any(pooled.name == kind for slot in slots for pooled in slot.pooled)]
+    rows = [kind for kind in kinds if kind != "general"]
+    block = len(rows) + 1  # a kind a row, and a row of air
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for number, slot in enumerate(slots):
+            _draw_slot(axes, slot, rows, number * block)
+            axes.axhline(number * block - 1, color=RULE, linewidth=0.6)
+        centres = [number * block + (len(rows) - 1) / 2 for number in range(len(slots))]
+        axes.set_yticks(centres, ["all prompts" if slot.task == ALL else labels[slot.task] for slot in slots])
+        _beside(axes, (1.0, -1.7), "serves", FAINT)
+        axes.set_ylim(len(slots) * block - 0.8, -1.2)
+        axes.set_xlabel("acceptance rate on test prompts")
+        axes.locator_params(axis="x", nbins=6)
+        axes.grid(axis="x")
+        axes.set_axisbelow(True)
+        bare(axes, "left")
+        handles = [_handle(kind) for kind in kinds]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(kinds), labelcolor="linecolor")
+
+    return drawn(WIDE, 0.155 * block * len(slots) + 0.8, draw) if slots else None
+
+
+def _draw_slot(axes: Axes, slot: Slot, rows: Sequence[str], top: int) -> None:
+    pooled = {found.name: found for found in slot.pooled}
+    general = pooled.get("general")
+    if general is not None:
+        extent = [top - 0.55, top + len(rows) - 0.45]
+        axes.plot([general.acceptance_rate] * 2, extent, color=COLOURS["general"], linewidth=1.6)
+    for place, kind in enumerate(rows, top):
+        seeds = [draft.acceptance_rate for draft in slot.candidates if draft.name == kind and draft.seed is not None]
+        if len(seeds) > 1:
+            axes.plot(seeds, [place] * len(seeds), "|", color=COLOURS[kind], markersize=6, alpha=0.55)
+        if kind in pooled:
+            _draw_draft(axes, pooled[kind], general, place)
+    middle = top + (len(rows) - 1) / 2
+    _beside(axes, (1.0, middle), KINDS.get(slot.decision, slot.decision), COLOURS.get(slot.decision, INK))
+
+
+def _beside(axes: Axes, place: tuple[float, float], text: str, colour: str) -> None:
+    """Words right of the axes, at a height of its data."""
+    axes.annotate(
+        text,
+        place,
+        xycoords=("axes fraction", "data"),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+    )
+
+
+def _draw_draft(axes: Axes, draft: Pooled, general: Pooled | None, place: int) -> None:
+    """Its acceptance, and the interval of its difference to general put where general is."""
+    colour = COLOURS[draft.name]
+    if general is not None and draft.versus_general is not None:
+        ends = [general.acceptance_rate + end for end in (draft.versus_general.low, draft.versus_general.high)]
+        axes.plot(ends, [place, place], color=colour, linewidth=1.2)
+    axes.plot(draft.acceptance_rate, place, MARKS[draft.name], color=colour, markersize=4.6)
+
+
+def _handle(kind: str) -> Line2D:
+    if kind == "general":
+        return Line2D([], [], color=COLOURS[kind], marker="|", markersize=9, linestyle="none", label=KINDS[kind])
+    return Line2D([], [], color=COLOURS[kind], marker=MARKS[kind], markersize=4.6, linewidth=1.2, label=KINDS[kind])
+
+
+def _served(served: Sequence[Served]) -> bytes | None:
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for row, found in enumerate(served):
+            before, after = found.general_tokens_per_pass, found.tokens_per_pass
+            axes.plot([before, after], [row, row], color=RULE, linewidth=2.5, zorder=1)
+            _draw_end(axes, before, row, COLOURS["general"], left=before <= after, word="general ", first=row == 0)
+            _draw_end(axes, after, row, INK, left=before > after, word=" published", first=row == 0)
+        axes.set_yticks(range(len(served)), [f"temperature {found.temperature:g}" for found in served])
+        axes.set_ylim(len(served) - 0.5, -0.5)
+        axes.set_xlabel("tokens per target pass")
+        axes.margins(x=0.3)
+        bare(axes, "left")
+
+    return drawn(WIDE, 0.3 * len(served) + 0.55, draw) if served else None
+
+
+def _draw_end(axes: Axes, value: float, row: int, colour: str, *, left: bool, word: str, first: bool) -> None:
+    """A dot with its value beside it, on the first row also with its word."""
+    axes.plot(value, row, "o", color=colour, markersize=5.5)
+    word = word.strip() if first else ""
+    text = f"{word} {value:.2f}" if left else f"{value:.2f} {word}"
+    axes.annotate(
+        text.strip(),
+        (value, row),
+        xytext=(-7 if left else 7, 0),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        va="center_baseline",
+        color=colour,
+    )
+
+
+def _pairs(points: Sequence[PairsPoint]) -> bytes | None:
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        counts, colour = [point.pairs for point in points], COLOURS["task"]
+        stopped, unstopped = [point.stopped for point in points], [point.unstopped for point in points]
+        axes.plot(counts, stopped, "o-", color=colour, markersize=4)
+        axes.plot(counts, unstopped, "o--", color=FAINT, markersize=4, markerfacecolor="white")
+        _end(axes, counts[-1], stopped[-1], "with early stop", colour, 5)
+        _end(axes, counts[-1], unstopped[-1], "without", FAINT, -5)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
+        axes.minorticks_off()
+        axes.set_xlabel("answers learnt from")
+        axes.set_ylabel("held-out acceptance rate")
+
+    return drawn(WIDE, 2.6, draw) if points else None
+
+
+def _end(axes: Axes, x: float, y: float, text: str, colour: str, rise: int = 0) -> None:
+    """Words beside the last point of a line."""
+    axes.annotate(text, (x, y), xytext=(7, rise), textcoords="offset points", va="center", color=colour)
+
+
+def _k_silhouette(ks: Sequence[KPoint], chosen: int) -> bytes | None:
+    real = [(point.k, point.silhouette) for point in ks if point.silhouette is not None]
+    permuted = [(point.k, point.permuted_silhouette) for point in ks if point.permuted_silhouette is not None]
+    return _by_k({"prompts": real, "permuted": permuted}, chosen, "silhouette", INK)
+
+
+def _k_reappearance(ks: Sequence[KPoint], chosen: int) -> bytes | None:
+    from core.partition import REAPPEARS
+
+    found = [(point.k, point.reappearance) for point in ks if point.reappearance is not None]
+    needed = [(k, REAPPEARS) for k, _ in found]
+    return _by_k({"halves": found, "needed": needed}, chosen, "agreement of two halves", INK)
+
+
+def _k_acceptance(ks: Sequence[KPoint], chosen: int) -> bytes | None:
+    found = [(point.k, point.acceptance) for point in ks if point.acceptance is not None]
+    return _by_k({"adapters": found}, chosen, "acceptance rate of k adapters", COLOURS["task"])
+
+
+def _by_k(lines: dict[str, _Points], chosen: int, what: str, colour: str) -> bytes | None:
+    """The first line is the figure itself, the second what it is held against."""
+    there = {name: points for name, points in lines.items() if points}
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for place, (name, points) in enumerate(there.items()):
+            ink, dash = (FAINT, "--") if place else (colour, "o-")
+            axes.plot(*zip(*points, strict=True), dash, color=ink, markersize=3.5)
+            if len(there) > 1:
+                _end(axes, *points[-1], name, ink)
+        shown = sorted({k for points in there.values() for k, _ in points})
+        at = dict(next(iter(there.values()))).get(chosen)
+        if at is not None:
+            axes.plot(chosen, at, "o", color=colour, markersize=9, markerfacecolor="none", markeredgewidth=1.0)
+        axes.set_xticks(shown)
+        axes.set_xlabel("number of tasks k")
+        axes.set_title(what, pad=8)
+
+    return drawn(NARROW, 2.1, draw) if there else None
+
+
+def _confusion(routing: Routing | None, labels: dict[str, str]) -> bytes | None:
+    if routing is None:
+        return None
+    names = [labels.get(name, name) for name in routing.classes]
+    names = [name if legible(name) else f"class {number}" for number, name in enumerate(names, 1)]
+    side = 0.42 * len(names)
+    return drawn(side + 1.9, side + 1.5, partial(_draw_confusion, routing.confusion, names))
+
+
+def _draw_confusion(counts: Sequence[Sequence[int]], names: Sequence[str], figure: Figure) -> None:
+    axes = figure.add_subplot()
+    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
+    shades = LinearSegmentedColormap.from_list("task", ["white", COLOURS["task"]])
+    axes.imshow(shares, cmap=shades, vmin=0, vmax=1)
+    for row, (found, of_row) in enumerate(zip(counts, shares, strict=True)):
+        for column, (count, share) in enumerate(zip(found, of_row, strict=True)):
+            if count:
+                axes.text(column, row, str(count), ha="center", va="center", color="white" if share > 0.5 else INK)
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("the router says")
+    axes.set_ylabel("the partition says")
+    for edge in range(1, len(names)):
+        axes.axhline(edge - 0.5, color=RULE, linewidth=0.5)
+        axes.axvline(edge - 0.5, color=RULE, linewidth=0.5)
+    bare(axes, "left", "bottom")

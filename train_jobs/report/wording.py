@@ -1,0 +1,49 @@
+"""The words of a report: what kinds of draft are called, and how figures are written.
+
+Enters: names and numbers. Leaves: text, the same on the page and in its plots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+KINDS = {"general": "general", "live": "live", "mixed": "mixed", "full": "full fine-tune", "task": "task"}
+
+_MINUTE, _HOUR = 60, 3600
+_MINUTES_FROM, _HOURS_FROM = 2 * _MINUTE, 2 * _HOUR
+
+
+def duration(seconds: float) -> str:
+    """Such as `12 s`, `3 min 5 s`, `2 h 40 min`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    minutes = round(seconds / _MINUTE)
+    return f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
+
+
+def time_unit(seconds: float) -> tuple[int, str]:
+    """In which unit so long an axis is read best: its seconds, its name."""
+    if seconds < _MINUTES_FROM:
+        return 1, "seconds"
+    return (_MINUTE, "minutes") if seconds < _HOURS_FROM else (_HOUR, "hours")
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """With its sign, and a minus as wide as the plus."""
+    return f"{value:+.{digits}f}".replace("-", "\u2212")
+
+
+def listed(words: Sequence[object]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def counted(count: int, word: str) -> str:
+    """`1 task`, `6 tasks`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
