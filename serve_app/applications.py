@@ -1,4 +1,4 @@
-"""Builds the Serve applications from a configuration; every deployment is bound here and nowhere else.
+"""Builds the Serve applications of a service; every deployment is bound here and nowhere else.
 
 One application holds ingress, router and verifier; every draft pool is an application of its own (`draft-<task>`),
 because `serve.run` restarts each replica of the application it touches: apart, pools come, change and go while
@@ -13,7 +13,9 @@ from typing import Any, cast
 from ray import serve
 from ray.serve import Application, RunTarget
 
-from serve_app.config import Actors, ServiceConfig, load_config, pool_application
+from core.errors import ConfigError
+from serve_app.bundled import Served, with_bundle
+from serve_app.config import Actors, load_config, pool_application
 from serve_app.draft_pool import DraftPool
 from serve_app.ingress import SpeculativeIngress
 from serve_app.target_verifier import TargetVerifier
@@ -25,53 +27,60 @@ HEALTH_SECONDS = 1.0  # three failures in a row end a replica; until then one wh
 QUIET = {"enable_access_log": False}  # a line per request and per call of a deployment is work on the request's path
 
 
-def core_application(config: ServiceConfig) -> Application:
+def core_application(served: Served) -> Application:
     """Ingress, router and verifier."""
+    config = served.config
     verifier = _deployment(
         TargetVerifier,
         config.target.actors,
         max_ongoing_requests=config.target.max_sessions,
         max_queued_requests=config.target.max_queued,
     ).bind(config)
-    router = None if config.router is None else _deployment(TaskRouter, config.router.actors).bind(config.router)
+    router = None if served.router is None else _deployment(TaskRouter, config.router.actors).bind(served.router)
     ingress = _deployment(
         SpeculativeIngress, config.ingress.actors, max_ongoing_requests=config.ingress.max_ongoing_requests
     )
-    return ingress.bind(config, verifier, router)
+    return ingress.bind(served, verifier, router)
 
 
-def draft_application(config: ServiceConfig, task: str, pool_class: type[DraftPool] = DraftPool) -> Application:
-    """The draft replicas of one task."""
+def draft_application(served: Served, task: str, pool_class: type[DraftPool] = DraftPool) -> Application:
+    """The draft replicas of one task. Raises `ConfigError` where the service has no such task."""
+    if task not in served.drafts:
+        raise ConfigError(f"no task {task!r} is served; write one of {', '.join(served.drafts)}")
+    config = served.config
     return _deployment(
         pool_class,
-        config.pools[task].actors,
+        config.pool_actors(task),
         name="DraftPool",
         max_ongoing_requests=config.draft.max_sessions,
         # calls on their way to a replica count as queued: what comes at once must fit, or most of it is refused
         max_queued_requests=config.draft.max_sessions,
-    ).bind(config, task)
+    ).bind(config, task, served.drafts[task])
 
 
 def service(args: dict[str, str]) -> Application:
     """`serve run serve_app.applications:service config=family`; the pools are run beside it."""
-    return core_application(load_config(args["config"]))
+    return core_application(with_bundle(load_config(args["config"])))
 
 
 def pool(args: dict[str, str]) -> Application:
-    """`serve run serve_app.applications:pool config=family task=math --name draft-math`."""
-    return draft_application(load_config(args["config"]), args["task"])
+    """`serve run serve_app.applications:pool config=family task=general --name draft-general`.
+
+    The ingress looks for the pool under the name that `pool_application` gives it.
+    """
+    return draft_application(with_bundle(load_config(args["config"])), args["task"])
 
 
-def targets(config: ServiceConfig) -> list[RunTarget]:
+def targets(served: Served) -> list[RunTarget]:
     """Every application of the service, by name."""
-    pools = [RunTarget(draft_application(config, task), pool_application(task), None) for task in config.pools]
-    return [*pools, RunTarget(core_application(config), CORE, "/")]
+    pools = [RunTarget(draft_application(served, task), pool_application(task), None) for task in served.drafts]
+    return [*pools, RunTarget(core_application(served), CORE, "/")]
 
 
-def run(config: ServiceConfig, host: str, port: int) -> None:
+def run(served: Served, host: str, port: int) -> None:
     """Deploy everything on the Ray cluster this process is connected to, and wait until it serves."""
     serve.start(http_options={"host": host, "port": port}, logging_config=QUIET)
-    serve.run_many(targets(config))
+    serve.run_many(targets(served))
 
 
 def _deployment(cls: Callable[..., Any], actors: Actors, **options: Any) -> serve.Deployment:

@@ -5,24 +5,19 @@ Enters: a path or the name of a shipped configuration. Leaves: a `ServiceConfig`
 
 from __future__ import annotations
 
-import difflib
+import hashlib
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field
 
-from core import family
 from core.errors import ConfigError
+from core.settings import Section, parse_settings, read_settings
 
 GENERAL = "general"
-
-
-class Section(BaseModel):
-    """A part of the file; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+_SLUG_LENGTH = 40  # of a task's name in the name of its application
 
 
 class Autoscaling(Section):
@@ -57,26 +52,25 @@ class Target(Section):
 
 
 class Draft(Section):
-    """The draft model; every pool serves it with an adapter of its own."""
+    """The draft model; every pool serves what the bundle made of it for one task."""
 
     model: str = Field(description="directory, hub id, or family:draft")
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "cpu"
     num_speculative_tokens: int = Field(4, ge=1, le=15)
     max_sessions: int = Field(32, ge=1, description="draft sessions per replica")
+    actors: Actors = Field(Actors(), description="of each pool that `pools` does not name")
 
 
 class Pool(Section):
     """The draft replicas of one task."""
 
-    adapter: str | None = Field(None, description="PEFT directory; none serves the un-adapted draft")
-    actors: Actors = Actors()
+    actors: Actors
 
 
 class Router(Section):
-    """The classifier that gives a prompt its task."""
+    """The classifier that gives a prompt its task; it runs where the bundle holds one."""
 
-    path: str = Field(description="directory, or family:router")
     timeout_s: float = Field(1.0, gt=0, description="a later answer is taken as `general`")
     actors: Actors = Actors()
 
@@ -90,33 +84,33 @@ class Ingress(Section):
 
 
 class ServiceConfig(Section):
-    """One service: a target, a draft, and a pool of drafts per task."""
+    """One service: a target, a draft, and what training published for them."""
 
     name: str = Field(description="the model name clients use")
     target: Target
     draft: Draft
-    pools: dict[str, Pool]
-    router: Router | None = None
+    bundle: str | None = Field(
+        None, description="directory that training publishes to, or family:bundle; none serves `general` alone"
+    )
+    pools: dict[str, Pool] = Field(default_factory=dict, description="actors of tasks of the bundle, and of `general`")
+    router: Router = Router()
     ingress: Ingress = Ingress()
 
-    @model_validator(mode="after")
-    def _has_general(self) -> ServiceConfig:
-        if GENERAL not in self.pools:
-            raise ValueError(f"pools needs an entry `{GENERAL}:`, the un-adapted draft; write `{GENERAL}: {{}}`")
-        return self
-
-
-def locate(name: str) -> str:
-    """Where a model is: `family:target`, `family:draft` and `family:router` are the shipped ones, all else as it is."""
-    shipped = {"family:target": family.TARGET_DIR, "family:draft": family.DRAFT_DIR, "family:router": family.ROUTER_DIR}
-    if name.startswith("family:") and name not in shipped:
-        raise ConfigError(f"the family has no {name!r}; write one of {sorted(shipped)}")
-    return str(shipped.get(name, name))
+    def pool_actors(self, task: str) -> Actors:
+        """How the task's pool is scaled."""
+        return self.pools[task].actors if task in self.pools else self.draft.actors
 
 
 def pool_application(task: str) -> str:
-    """Name of the Serve application that serves the task's drafts."""
-    return f"draft-{task}"
+    """Name of the Serve application that serves the task's drafts: `draft-<task>`.
+
+    Ray's metrics take nothing but ASCII, and tasks are named in any script: of such a name only the plain letters are
+    kept, and `_` with a digest, which no plain name has, tells it apart.
+    """
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", task).strip("-")[:_SLUG_LENGTH]
+    if plain == task:
+        return f"draft-{task}"
+    return f"draft-{plain}_{hashlib.sha256(task.encode()).hexdigest()[:12]}"
 
 
 def shipped_configs() -> list[str]:
@@ -132,37 +126,9 @@ def load_config(source: str | Path) -> ServiceConfig:
         if str(source) not in shipped_configs():
             raise ConfigError(f"no configuration {str(source)!r}; write a .yaml path or one of {shipped_configs()}")
         path = Path(str(resources.files("serve_app.configs") / f"{source}.yaml"))
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    return parse_config(content, str(path))
+    return read_settings(path, ServiceConfig)
 
 
 def parse_config(content: Any, origin: str = "configuration") -> ServiceConfig:
     """Check a parsed configuration; see `load_config`."""
-    try:
-        return ServiceConfig.model_validate(content)
-    except ValidationError as error:
-        problems = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
-        raise ConfigError(f"{origin}:\n{problems}") from error
-
-
-def _explain(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"]) or "(top)"
-    if problem["type"] != "extra_forbidden":
-        return f"{where}: {problem['msg']}"
-    known = _known_keys(problem["loc"][:-1])
-    nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
-    return f"{where}: unknown key" + (f"; did you mean `{nearest[0]}`?" if nearest else f"; known are {known}")
-
-
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    """Field names of the section at `location`, by walking the models' annotations."""
-    section: Any = ServiceConfig
-    for part in location:
-        if isinstance(section, type) and issubclass(section, Section) and part in section.model_fields:
-            annotation = section.model_fields[str(part)].annotation
-            members = getattr(annotation, "__args__", (annotation,))
-            section = next((m for m in reversed(members) if m is not type(None)), annotation)
-    return sorted(section.model_fields) if isinstance(section, type) and issubclass(section, Section) else []
+    return parse_settings(content, ServiceConfig, origin)

@@ -1,4 +1,4 @@
-"""The demo: prompts of every task answered with speculation and without, over HTTP, and one table of what came out.
+"""The demo: prompts of every task answered by every draft and without one, over HTTP, and one table of what came out.
 
 Enters: a base URL of a running service. Leaves: a `DemoTable`; what happens is shown on the way.
 """
@@ -6,16 +6,17 @@ Enters: a base URL of a running service. Leaves: a `DemoTable`; what happens is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 from tokenizers import Tokenizer
 
 from core.family.corpora import TASKS, items
-from serve_app.config import ServiceConfig
-from serve_app.demo_client import Answer, Client, Question
-from serve_app.demo_table import DemoTable, Outcome
+from serve_app.bundled import Served
+from serve_app.config import GENERAL
+from serve_app.demo_client import AS_ROUTED, OFF, Answer, Client, Question, Speculation
+from serve_app.demo_table import OWN, DemoTable, Outcome, most_routed, tokens_per_target_pass
 from serve_app.progress import stage
 from serve_app.transcript import Transcript, mark
 
@@ -24,11 +25,21 @@ WARM = 1.0  # the temperature of every second prompt; the others are answered at
 
 
 class Demo:
-    """One run of the demo. With `aloud` false only the progress is shown."""
+    """One run of the demo. `controls` names pools to measure the tasks' own by; if not `aloud`, only progress shows."""
 
-    def __init__(self, config: ServiceConfig, url: str, tokenizer: Tokenizer, console: Console, *, aloud: bool) -> None:
-        self._config = config
+    def __init__(
+        self,
+        model: str,
+        url: str,
+        controls: Mapping[str, str],
+        tokenizer: Tokenizer,
+        console: Console,
+        *,
+        aloud: bool,
+    ) -> None:
+        self._model = model
         self._url = url
+        self._controls = controls
         self._tokenizer = tokenizer
         self._console = console
         self._aloud = aloud
@@ -40,25 +51,40 @@ class Demo:
     async def _run(self, asked: list[Question]) -> DemoTable:
         if self._aloud:
             self._explain()
-        async with Client(self._url, self._config.name) as client:
-            speculated = [answer for task in TASKS for answer in await self._one_task(client, task, asked)]
-            with stage(
-                self._console, "Asking all of it again with speculation off", "\nAll asked again with speculation off"
-            ):
-                plain = await asyncio.gather(*(client.ask(question, speculate=False) for question in asked))
-        return DemoTable([Outcome(*each) for each in zip(asked, speculated, plain, strict=True)])
+        async with Client(self._url, self._model) as client:
+            by_task = {task: await self._one_task(client, task, asked) for task in TASKS}
+            if self._aloud:
+                self._console.print()
+            drafts = {
+                name: await self._again(client, asked, f"with the {name} draft", [{"task": pool}] * len(asked))
+                for name, pool in self._controls.items()
+            }
+            slots = {task: most_routed(answers) for task, answers in by_task.items()}
+            drafts[OWN] = await self._again(
+                client, asked, "with the task's own draft", [{"task": slots[question.task]} for question in asked]
+            )
+            plain = await self._again(client, asked, "with speculation off", [OFF] * len(asked))
+        routed = [answer for answers in by_task.values() for answer in answers]
+        compared = [{name: answers[number] for name, answers in drafts.items()} for number in range(len(asked))]
+        return DemoTable([Outcome(*each) for each in zip(asked, routed, compared, plain, strict=True)])
+
+    async def _again(
+        self, client: Client, asked: Sequence[Question], how: str, speculation: Sequence[Speculation]
+    ) -> list[Answer]:
+        with stage(self._console, f"Asking all of it again {how}", f"All asked again {how}"):
+            return await asyncio.gather(*map(client.ask, asked, speculation))
 
     async def _one_task(self, client: Client, task: str, asked: Sequence[Question]) -> list[Answer]:
         """All prompts of the task at once, the first one aloud."""
         first, *others = [question for question in asked if question.task == task]
-        rest = asyncio.gather(*(client.ask(question, speculate=True) for question in others))
+        rest = asyncio.gather(*(client.ask(question, AS_ROUTED) for question in others))
         if not self._aloud:
             with stage(self._console, f"Asking {task}"):
-                return [await client.ask(first, speculate=True), *await rest]
+                return [await client.ask(first, AS_ROUTED), *await rest]
         self._console.print(Text.assemble((f"\n{task}", "bold cyan"), (f"  {_manner(first)}", "dim")))
         self._console.print(Text(first.prompt, "italic"), soft_wrap=True)
         transcript = Transcript(self._console, self._tokenizer)
-        answers = [await client.ask(first, speculate=True, show=transcript.show)]
+        answers = [await client.ask(first, AS_ROUTED, transcript.show)]
         transcript.end()
         with stage(self._console, f"Waiting for {len(others)} more of {task}"):
             answers += await rest
@@ -89,31 +115,31 @@ def questions(per_task: int) -> list[Question]:
     ]
 
 
-def report(table: DemoTable, config: ServiceConfig, console: Console) -> None:
+def report(table: DemoTable, served: Served, console: Console) -> None:
     """The table, which answers differ if any do, and what all this shows."""
-    console.print()
     console.print(table.render())
     for outcome in table.outcomes:
         if not outcome.equal:
             console.print(Text(_difference(outcome), "bold red"), soft_wrap=True)
-    console.print(meaning(table, config))
+    console.print(meaning(table, served), highlight=False)
 
 
-def meaning(table: DemoTable, config: ServiceConfig) -> str:
+def meaning(table: DemoTable, served: Served) -> str:
     """What the table shows, and what it does not."""
+    answers = sum(len(outcome.speculated) for outcome in table.outcomes)
     held = (
-        "every answer was the target's own, token for token" if table.all_equal else "NOT every answer was the target's"
+        f"each of {answers} answers with speculation was the target's own, token for token"
+        if table.all_equal
+        else "NOT every answer with speculation was the target's"
     )
-    rate = table.total.tokens_per_target_pass or 1.0
-    adapted = [task for task, pool in config.pools.items() if pool.adapter is not None]
-    drafts = (
-        f"{len(adapted)} of {len(config.pools)} pools serve an adapted draft"
-        if adapted
-        else "every pool still serves the same un-adapted draft, so routing cannot raise acceptance yet"
-    )
+    rates = {name: tokens_per_target_pass(answers) or 1.0 for name, answers in table.total.drafted().items()}
+    own = rates.pop(OWN)
+    others = "".join(f", the {name} draft {rate:.2f}" for name, rate in rates.items())
+    tasks = len(served.drafts.keys() - {GENERAL})
+    drafts = f"{tasks} tasks have drafts of their own" if tasks else "no bundle is served, so no task has its own draft"
     return (
-        f"With speculation on {held}, at {rate:.2f} tokens per target pass instead of 1; {drafts}; "
-        "speed is not what this demo measures."
+        f"{held[0].upper()}{held[1:]}. A target pass gave {own:.2f} tokens with the task's own draft{others}; "
+        f"plain decoding gives 1. {drafts[0].upper()}{drafts[1:]}. Speed is not what this demo measures."
     )
 
 
@@ -122,7 +148,8 @@ def _manner(question: Question) -> str:
 
 
 def _difference(outcome: Outcome) -> str:
-    ours, plain = outcome.speculated.tokens, outcome.plain.tokens
+    plain = outcome.plain.tokens
+    ours = next(answer for answer in outcome.speculated if not answer.same_as(outcome.plain)).tokens
     same = next((at for at, pair in enumerate(zip(ours, plain, strict=False)) if pair[0] != pair[1]), None)
     where = f"from token {same}" if same is not None else f"in length, {len(ours)} tokens against {len(plain)}"
     return f"different {where}: {outcome.question.task}, {_manner(outcome.question)}: {outcome.question.prompt}"

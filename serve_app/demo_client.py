@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,9 @@ class Answer:
 
 
 Shown = Callable[[Sequence[int], int], None]  # the tokens of a run, and how many of them were accepted
+Speculation = Mapping[str, object]  # what a request says of it; nothing leaves it to the service
+AS_ROUTED: Speculation = {}
+OFF: Speculation = {"enabled": False}
 
 
 class Client:
@@ -69,7 +72,7 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def ask(self, question: Question, *, speculate: bool, show: Shown | None = None) -> Answer:
+    async def ask(self, question: Question, speculation: Speculation, show: Shown | None = None) -> Answer:
         """Raises `BadAnswer`."""
         body = {
             "model": self._model,
@@ -79,7 +82,7 @@ class Client:
             "max_tokens": MAX_TOKENS,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "speculation": {"enabled": speculate},
+            "speculation": dict(speculation),
         }
         answer = Answer()
         try:

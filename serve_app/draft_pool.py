@@ -1,4 +1,4 @@
-"""The deployment around `core.drafter.Drafter`: one application per task, its replicas all serving one adapter.
+"""The deployment around `core.drafter.Drafter`: one application per task, its replicas all serving one draft.
 
 A draft session is an ongoing Serve request for as long as the generation lasts, so Serve's routing, autoscaling,
 draining and metrics see the true load; its tokens travel on the wire.
@@ -9,27 +9,29 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from core.draft_engine import DraftConfig
 from core.drafter import Drafter
+from core.family import locate
 from core.id_map import same_id_map
 from core.messages import OpenSession
 from core.model.base import Model
-from serve_app.config import ServiceConfig, locate
-from serve_app.loading import load_draft
+from serve_app.config import ServiceConfig, pool_application
+from serve_app.loading import draft_model, load_draft
 
 
 class DraftPool:
     """A draft replica. Imports neither transformers nor peft: it starts in seconds and stays small."""
 
-    def __init__(self, config: ServiceConfig, task: str) -> None:
-        num_valid = same_id_map(locate(config.target.model), locate(config.draft.model))
+    def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
+        num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
-        self._drafter = Drafter(self._model(config, task), num_valid, limits, adapter=task)
+        self._drafter = Drafter(self._model(config, directory), num_valid, limits, _label(task, directory))
         self._drafter.start()
 
-    def _model(self, config: ServiceConfig, task: str) -> Model:
-        return load_draft(config.draft, config.pools[task].adapter)
+    def _model(self, config: ServiceConfig, directory: str | None) -> Model:
+        return load_draft(config.draft, directory)
 
     async def session(self, opened: OpenSession) -> AsyncIterator[None]:
         """Draft for one generation until the verifier ends it, falls silent, or the call is cancelled."""
@@ -49,3 +51,8 @@ class DraftPool:
     async def check_health(self) -> None:
         """Serve restarts the replica when this raises, or takes too long because the engine hangs."""
         await self.counts()
+
+
+def _label(task: str, directory: str | None) -> str:
+    """Names the draft for the verifier's estimates, in ASCII; another draft of the same task has another."""
+    return pool_application(task) + ("" if directory is None else f"@{Path(directory).name[:12]}")

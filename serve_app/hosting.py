@@ -10,15 +10,15 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import httpx2 as httpx
 from rich.console import Console
 
-from core.errors import ConfigError, TaskSpecError
-from serve_app.config import Actors, ServiceConfig, locate
-from serve_app.local_cluster import hush, local_cluster
+from core.errors import TaskSpecError
+from serve_app.bundled import Served
+from serve_app.config import Actors
+from serve_app.local_cluster import Jobs, hush, local_cluster
 from serve_app.progress import stage
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -29,22 +29,28 @@ class StartFailed(TaskSpecError):
     """The service did not come up; the message is what Ray said."""
 
 
-@contextmanager
-def hosted(config: ServiceConfig, host: str, port: int, console: Console) -> Iterator[str]:
-    """The service on a Ray of its own, for as long as the block lasts; yields its base URL.
+class Hosted(NamedTuple):
+    """A service that this command keeps up: its base URL, and where its Ray takes jobs, if it does."""
 
-    Raises `StartFailed`, and `ConfigError` where this machine lacks the files or the GPUs.
+    url: str
+    jobs: Jobs | None
+
+
+@contextmanager
+def hosted(served: Served, host: str, port: int, console: Console, *, jobs: bool = False) -> Iterator[Hosted]:
+    """The service on a Ray of its own, for as long as the block lasts.
+
+    Raises `StartFailed`, and `ConfigError` where this machine lacks the GPUs.
     """
-    _check_files(config)
-    every = _actors(config)
+    every = _actors(served)
     cpus = sum(_least(actors) * actors.num_cpus for actors in every)
     gpus = sum(_least(actors) * actors.num_gpus for actors in every)
     kinds = {name for actors in every for name in actors.resources}
     with ExitStack() as cluster:
         try:
             with stage(console, "Starting Ray", "Ray of its own started"):
-                cluster.enter_context(local_cluster(cpus, gpus, kinds))
-            yield _deploy(config, host, port, ANYWHERE.get(host, host), console)
+                takes_jobs = cluster.enter_context(local_cluster(cpus, gpus, kinds, jobs=jobs))
+            yield Hosted(_deploy(served, host, port, ANYWHERE.get(host, host), console), takes_jobs)
         finally:
             with stage(console, "Stopping"):
                 cluster.close()
@@ -57,7 +63,7 @@ class Deployed(NamedTuple):
     takedown: str
 
 
-def deployed(config: ServiceConfig, host: str, port: int, address: str, console: Console) -> Deployed:
+def deployed(served: Served, host: str, port: int, address: str, console: Console) -> Deployed:
     """Deploy on the Ray cluster at `address`, which keeps it running. Raises `StartFailed`."""
     hush()
     import ray
@@ -69,7 +75,7 @@ def deployed(config: ServiceConfig, host: str, port: int, address: str, console:
             hint = "where it asks for a token, set RAY_AUTH_MODE=token"  # Ray finds out by itself only with `auto`
             raise StartFailed(f"no Ray cluster answers at {address} ({error}); {hint}") from error
     head = ray.get_runtime_context().gcs_address.rpartition(":")[0]
-    url = _deploy(config, host, port, head if host in ANYWHERE else host, console)
+    url = _deploy(served, host, port, head if host in ANYWHERE else host, console)
     token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""
     return Deployed(url, f"{token}serve shutdown --yes --address http://{cluster.dashboard_url}")
 
@@ -81,15 +87,15 @@ def drain() -> None:
     serve.shutdown()
 
 
-def _deploy(config: ServiceConfig, host: str, port: int, reached_at: str, console: Console) -> str:
+def _deploy(served: Served, host: str, port: int, reached_at: str, console: Console) -> str:
     from serve_app import applications  # here, because Ray reads the environment when it is imported
 
-    pools = f"{len(config.pools)} draft pool{'s' if len(config.pools) > 1 else ''}"
-    parts = f"target{', router' if config.router else ''}, {pools} and ingress"
+    pools = f"{len(served.drafts)} draft pool{'s' if len(served.drafts) > 1 else ''}"
+    parts = f"target{', router' if served.router else ''}, {pools} and ingress"
     url = f"http://{f'[{reached_at}]' if ':' in reached_at else reached_at}:{port}"
     with stage(console, f"Starting {parts}", f"{parts[0].upper()}{parts[1:]} started"):
         try:
-            applications.run(config, host, port)
+            applications.run(served, host, port)
         except RuntimeError as error:
             raise StartFailed(str(error)) from error
         _wait_until_healthy(url)
@@ -113,18 +119,10 @@ def _healthy(client: httpx.Client) -> bool:
         return False
 
 
-def _check_files(config: ServiceConfig) -> None:
-    """A replica that misses its files is started three times before Ray gives up; say it at once."""
-    router = {} if config.router is None else {"router.path": config.router.path}
-    adapters = {f"pools.{task}.adapter": pool.adapter for task, pool in config.pools.items() if pool.adapter}
-    for key, name in (router | adapters).items():
-        if not Path(locate(name)).is_dir():
-            raise ConfigError(f"{key}: {name} is no directory on this machine")
-
-
-def _actors(config: ServiceConfig) -> list[Actors]:
-    router = [] if config.router is None else [config.router.actors]
-    return [config.target.actors, *router, config.ingress.actors, *(pool.actors for pool in config.pools.values())]
+def _actors(served: Served) -> list[Actors]:
+    config = served.config
+    router = [] if served.router is None else [config.router.actors]
+    return [config.target.actors, *router, config.ingress.actors, *map(config.pool_actors, served.drafts)]
 
 
 def _least(actors: Actors) -> int:

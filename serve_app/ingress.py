@@ -21,13 +21,15 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
+from core.family import locate
 from core.generation import GenerationRequest
 from core.messages import OpenSession
 from core.model.config import ModelConfig
 from core.model.loader import resolve
 from core.tokenizer import load_tokenizer
+from serve_app.bundled import Served
 from serve_app.calls import hang_up, replica_lost
-from serve_app.config import GENERAL, ServiceConfig, locate, pool_application
+from serve_app.config import GENERAL, pool_application
 from serve_app.http import create_app
 from serve_app.received import Received
 from serve_app.service import ChoiceRun, Overloaded, Speculation
@@ -46,15 +48,17 @@ RETRY_AFTER = 0.2  # seconds, four times as long after each loss
 class SpeculativeIngress:
     """An ingress replica; implements `serve_app.service.Service`."""
 
-    def __init__(self, config: ServiceConfig, verifier: Handle, router: Handle | None) -> None:
+    def __init__(self, served: Served, verifier: Handle, router: Handle | None) -> None:
+        config = served.config
         target = locate(config.target.model)
         self.tokenizer = load_tokenizer(target)
         self.model_name = config.name
         self.context = ModelConfig.load(resolve(target)).context
         self.vocab_size = self.tokenizer.num_valid
-        self.tasks = tuple(config.pools)
+        self.tasks = tuple(served.drafts)
         self.max_choices = min(config.ingress.max_choices, config.target.max_sessions)
         self._config = config
+        self._bundle = served.version
         self._verifier = verifier
         self._router = router
         self._pools: dict[str, Handle] = {}
@@ -73,6 +77,7 @@ class SpeculativeIngress:
             "dtype": target.dtype,
             "numerics": "exact" if target.device == "cpu" else "fast",  # other devices' kernels are not row-invariant
             "context": self.context,
+            "bundle": self._bundle,
             "tasks": list(self.tasks),
             "num_speculative_tokens": draft.num_speculative_tokens,
         }
@@ -155,7 +160,7 @@ class SpeculativeIngress:
 
     async def route(self, tokens: Sequence[int]) -> str:
         """The task of a prompt; `general` where the router abstains, fails, is late or knows a task without a pool."""
-        if self._router is None or self._config.router is None:
+        if self._router is None:
             return GENERAL
         self._counts["router_calls"] += 1
         try:

@@ -1,7 +1,7 @@
-"""Ray for one command: started by it, used by nobody else, and gone with it, processes and files.
+"""Ray for one command: started by it, open to those who have its token, and gone with it, processes and files.
 
-Enters: what the service asks of its machine. It never joins a Ray that runs already: own ports, own directory, own
-token. However the block ends (an error, Ctrl-C, SIGTERM, a closed terminal), nothing is left.
+Enters: what the command asks of its machine. It never joins a Ray that runs already: own ports, own directory, own
+token. However the block ends (an error, Ctrl-C, SIGTERM, a closed terminal), nothing is left, jobs included.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ import secrets
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 
 from core.errors import ConfigError
 
+LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 80 << 20  # Ray's least is 75 MB; the service sends nothing through it
 PLENTY = 10_000.0  # of every named resource: those name kinds of node, and this machine is all of them
 GRACE_SECONDS = 5.0
@@ -29,18 +34,29 @@ SHORT_TEMP = "/tmp"
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Jobs(NamedTuple):
+    """Where a cluster takes Ray Jobs: its dashboard, and the file with the token that lets one in."""
+
+    address: str
+    token_file: Path
+
+
 @contextmanager
-def local_cluster(cpus: float, gpus: float, kinds: set[str]) -> Iterator[None]:
+def local_cluster(cpus: float, gpus: float, kinds: set[str], *, jobs: bool = False) -> Iterator[Jobs | None]:
     """Ray with room for `cpus`, and as many nodes' worth of each of `kinds` as anyone asks for.
 
-    `cpus` are Ray's books and may be more than there are; `gpus` may not: `ConfigError`.
+    `cpus` are Ray's books: every core of the machine is there beside them, for jobs. There are as many `gpus` as the
+    machine has: `ConfigError` if those are fewer. With `jobs` it has a dashboard, on loopback.
     """
     end_like_interrupt()
     directory = tempfile.mkdtemp(prefix="taskspec-", dir=SHORT_TEMP)
+    token_file = Path(directory, "token")
+    dashboard = free_port(LOOPBACK) if jobs else None
     try:
-        _start(directory, cpus, dict.fromkeys(kinds, PLENTY))
+        _guard(token_file)
+        _start(directory, cpus, dict.fromkeys(kinds, PLENTY), dashboard)
         _check_gpus(gpus)
-        yield
+        yield None if dashboard is None else Jobs(f"http://{LOOPBACK}:{dashboard}", token_file)
     finally:
         with _undisturbed():
             _stop()
@@ -86,26 +102,41 @@ def hush() -> None:
     """Keep Ray's own talk out of the terminal; what goes wrong arrives as an exception."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when ray is imported
     import ray.serve  # noqa: F401  sets the levels of these loggers
+    from ray._private import worker
 
+    worker.print_to_stdstream = lambda *_, **__: None  # what a raylet reports has no other switch
     for name in ("ray", "ray.serve"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _start(directory: str, cpus: float, resources: Mapping[str, float]) -> None:
-    if "RAY_AUTH_MODE" not in os.environ:  # Ray would take the token of the home directory, or write one there
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+def _guard(token_file: Path) -> None:
+    """A token of its own: Ray would take the one of the home directory, or write one there."""
+    token_file.touch(mode=0o600)
+    token_file.write_text(secrets.token_hex(32))
+    os.environ.pop("RAY_AUTH_TOKEN", None)  # another cluster's, and Ray would prefer it
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token_file))
+
+
+def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboard: int | None) -> None:
+    # a job is a command line, and shall find the python that has this package
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     hush()
     import ray
+    from ray._private import parameter, utils
 
+    # ray.init has no option for this port, and the job agents of two Rays on one machine would both want 52365
+    parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)  # type: ignore[assignment, misc]
     # A closed terminal signals every process in it. Ray's inherit this mask and so outlive it, until told to end.
     unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         ray.init(
             address="local",
-            num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
+            num_cpus=(os.cpu_count() or 1) + math.ceil(cpus),
             resources=dict(resources),
             object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
+            include_dashboard=dashboard is not None,
+            dashboard_host=LOOPBACK,
+            dashboard_port=dashboard,
             log_to_driver=False,
             logging_level=logging.CRITICAL,
             _temp_dir=directory,
@@ -113,6 +144,8 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float]) -> None:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
     end_like_interrupt()  # ray.init put a handler of its own in place
+    # where there are several Rays on a machine, a job is told the one noted here, or else any
+    utils.write_ray_address(ray.get_runtime_context().gcs_address, directory)
 
 
 def _check_gpus(gpus: float) -> None:

@@ -14,12 +14,13 @@ import msgspec
 import ray
 import torch
 
+from core.family import locate
 from core.generation import GenerationRequest, Run
 from core.messages import Address
 from core.tokenizer import load_tokenizer
 from core.verifier import Verifier
 from core.verify_engine import VerifyConfig
-from serve_app.config import ServiceConfig, locate
+from serve_app.config import ServiceConfig
 from serve_app.loading import load_target
 
 

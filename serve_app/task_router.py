@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serve_app.config import Router, locate
-
 
 class TaskRouter:
     """A router replica; `general` in the prior is the mass it abstains with."""
 
-    def __init__(self, config: Router) -> None:
+    def __init__(self, directory: str) -> None:
         from core.classifier import TaskClassifier  # imports transformers: seconds the other processes need not pay
 
-        self._classifier = TaskClassifier.load(locate(config.path))
+        self._classifier = TaskClassifier.load(directory)
 
     def route(self, tokens: Sequence[int]) -> dict[str, float]:
         """Probability per task."""

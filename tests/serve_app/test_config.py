@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from core.errors import ConfigError
+from core.family import locate
 from serve_app.applications import pool, service, targets
-from serve_app.config import load_config, locate, parse_config, shipped_configs
+from serve_app.bundled import Served
+from serve_app.config import load_config, parse_config, pool_application, shipped_configs
 
 MINIMAL = {
     "name": "m",
     "target": {"model": "family:target"},
     "draft": {"model": "family:draft"},
-    "pools": {"general": {}},
 }
 
 
@@ -32,29 +34,62 @@ def changed(path: str, value: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", shipped_configs())
 def test_shipped_configurations_build_their_applications(name: str) -> None:
-    config = load_config(name)
-    names = [target.name for target in targets(config)]
-    assert names == [f"draft-{task}" for task in config.pools] + ["taskspec"]
+    served = Served(load_config(name), drafts={"general": None, "math": "somewhere"})
+    assert [target.name for target in targets(served)] == ["draft-general", "draft-math", "taskspec"]
 
 
 @pytest.mark.parametrize("path", ["target.max_sessions", "target.max_queued", "draft.max_sessions"])
 def test_the_smallest_limits_build_applications_too(path: str) -> None:
-    assert targets(parse_config(changed(path, 1)))
+    assert targets(Served(parse_config(changed(path, 1))))
 
 
 def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
     assert service({"config": "family"})._bound_deployment.name == "SpeculativeIngress"
-    assert pool({"config": "family", "task": "math"})._bound_deployment.name == "DraftPool"
+    assert pool({"config": "family", "task": "general"})._bound_deployment.name == "DraftPool"
     with pytest.raises(ConfigError):
         service({"config": "famly"})
+    with pytest.raises(ConfigError, match="no task 'maths' is served; write one of general"):
+        pool({"config": "family", "task": "maths"})
 
 
 def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> None:
     config = load_config("llama2-13b")
     assert (config.target.model, config.draft.model) == ("meta-llama/Llama-2-13b-chat-hf", "JackFram/llama-68m")
     assert config.target.actors.num_gpus == 1
-    assert all(0 < pool.actors.num_gpus < 1 for pool in config.pools.values())
-    assert any(pool.actors.autoscaling for pool in config.pools.values())
+    for task in ("general", "whatever-training-calls-it"):
+        actors = config.pool_actors(task)
+        assert 0 < actors.num_gpus < 1
+        assert actors.autoscaling
+
+
+def test_a_pool_that_is_not_named_is_scaled_as_the_draft_says() -> None:
+    content = changed("draft.actors", {"replicas": 2}) | {"pools": {"math": {"actors": {"replicas": 3}}}}
+    config = parse_config(content)
+    assert [config.pool_actors(task).replicas for task in ("general", "math", "python")] == [2, 3, 2]
+
+
+AWKWARD = [
+    "多谢-星期",
+    "工资-小时",
+    "naïve",
+    "na-ve",
+    "a b",
+    "a-b",
+    "a/b",
+    "a#b",
+    "Math",
+    "math",
+    "x" * 99,
+    "x" * 98,
+    "-",
+]
+
+
+def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> None:
+    names = [pool_application(task) for task in AWKWARD]
+    assert len(set(names)) == len(AWKWARD)
+    assert [name for name in names if not re.fullmatch(r"draft-[A-Za-z0-9_-]{1,60}", name)] == []
+    assert pool_application("protons-moles") == "draft-protons-moles"
 
 
 @pytest.mark.parametrize(
@@ -62,9 +97,10 @@ def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> N
     [
         ("target.modle", "x", "target.modle: unknown key; did you mean `model`"),
         ("poools", {}, "poools: unknown key; did you mean `pools`"),
-        ("pools.math", {"adaptor": "x"}, "pools.math.adaptor: unknown key; did you mean `adapter`"),
+        ("pools.math", {"actor": {}}, "pools.math.actor: unknown key; did you mean `actors`"),
         ("pools.general.actors", {"num_gpu": 1}, "did you mean `num_gpus`"),
-        ("pools", {"math": {}}, "write `general: {}`"),
+        ("pools", {"math": {}}, "pools.math.actors: Field required"),
+        ("bundles", "somewhere", "bundles: unknown key; did you mean `bundle`"),
         ("target.dtype", "float16", "target.dtype: Input should be 'float32' or 'bfloat16'"),
         ("target.max_queued", 0, "target.max_queued: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),

@@ -5,6 +5,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,22 +15,34 @@ from tokenizers import Tokenizer
 
 from core.family import TARGET_DIR
 from core.family.corpora import TASKS
-from serve_app.config import Pool, load_config
+from serve_app.bundled import Served
+from serve_app.config import load_config
 from serve_app.demo import meaning, questions, report
-from serve_app.demo_client import Answer, BadAnswer, Client, Question
+from serve_app.demo_client import AS_ROUTED, Answer, BadAnswer, Client, Question
 from serve_app.demo_table import DemoTable, Outcome
 from serve_app.transcript import CLOSE, OPEN, Transcript
 from tests.serve_app.command import Command
 
-FAMILY = load_config("family")
+FAMILY = Served(load_config("family"))
+
+
+def answer(tokens: list[int], runs: list[int], proposed: int, accepted: int, routed: str) -> Answer:
+    return Answer(tokens, "", "stop", runs, proposed, accepted, routed)
 
 
 def outcome(task: str, runs: list[int], proposed: int, accepted: int, *, routed: str, plain: list[int]) -> Outcome:
+    """`runs`, `proposed` and `accepted` are of the task's own draft; the other drafts have nothing accepted."""
     tokens = list(range(sum(runs)))
+    ones = [1] * len(tokens)
     return Outcome(
         Question(task, f"a prompt of {task}", 0.0, 1),
-        Answer(tokens, "", "stop", runs, proposed, accepted, routed),
-        Answer(plain, "", "stop", [1] * len(plain), 0, 0, "general"),
+        answer(tokens, ones, 2, 1, routed),
+        {
+            "general": answer(tokens, ones, proposed, 0, "general"),
+            "mixed": answer(tokens, ones, 0, 0, "control-mixed"),
+            "own": answer(tokens, runs, proposed, accepted, "protons-moles"),
+        },
+        answer(plain, [1] * len(plain), 0, 0, "general"),
     )
 
 
@@ -37,9 +50,10 @@ def outcome(task: str, runs: list[int], proposed: int, accepted: int, *, routed:
 def table() -> DemoTable:
     return DemoTable(
         [
-            outcome("math", [1, 5, 3], proposed=8, accepted=6, routed="math", plain=list(range(9))),
+            outcome("math", [1, 5, 3], proposed=8, accepted=6, routed="dollars-people", plain=list(range(9))),
             outcome("math", [1, 1], proposed=0, accepted=0, routed="general", plain=list(range(2))),
-            outcome("logic", [1, 4], proposed=4, accepted=3, routed="logic", plain=[0, 1, 2, 9, 4]),
+            outcome("math", [1], proposed=0, accepted=0, routed="dollars-people", plain=[0]),
+            outcome("logic", [1, 4], proposed=4, accepted=3, routed="多谢-星期", plain=[0, 1, 2, 9, 4]),
         ]
     )
 
@@ -60,42 +74,59 @@ def test_questions_are_the_same_every_time_and_of_every_task_at_both_temperature
 
 
 def test_figures_of_a_task_are_over_its_prompts_and_the_prefill_is_no_pass(table: DemoTable) -> None:
-    assert table.as_json()["tasks"]["math"] == {
-        "prompts": 2,
-        "routed": {"math": 1, "general": 1},
-        "acceptance_rate": 6 / 8,
-        "tokens_per_target_pass": (5 + 3 + 1) / 3,
-        "equal": 2,
+    math = table.as_json()["tasks"]["math"]
+    assert (math["slot"], math["prompts"], math["equal"]) == ("dollars-people", 3, 3)
+    assert math["routed"] == {"dollars-people": 2, "general": 1}
+    assert (math["acceptance_rate"], math["tokens_per_target_pass"]) == (3 / 6, 1.0)
+    assert math["drafts"] == {
+        "general": {"acceptance_rate": 0.0, "tokens_per_target_pass": 1.0},
+        "mixed": {"acceptance_rate": None, "tokens_per_target_pass": 1.0},
+        "own": {"acceptance_rate": 6 / 8, "tokens_per_target_pass": (5 + 3 + 1) / 3},
     }
 
 
 def test_a_total_counts_everything_and_one_different_answer_spoils_it(table: DemoTable) -> None:
     total = table.as_json()["total"]
-    assert (total["prompts"], total["equal"], total["acceptance_rate"]) == (3, 2, 9 / 12)
+    assert (total["prompts"], total["equal"], total["drafts"]["own"]["acceptance_rate"]) == (4, 3, 9 / 12)
     assert not table.all_equal
+
+
+@pytest.mark.parametrize("draft", ["routed", "general", "mixed", "own"])
+def test_an_answer_of_any_draft_that_differs_is_found(draft: str) -> None:
+    fine = outcome("math", [1, 1], 0, 0, routed="general", plain=[0, 1])
+    assert DemoTable([fine]).all_equal
+    other = answer([0, 7], [1, 1], 0, 0, "general")
+    spoiled = replace(fine, routed=other) if draft == "routed" else replace(fine, drafts=fine.drafts | {draft: other})
+    table = DemoTable([spoiled])
+    assert not table.all_equal
+    assert "different from token 1: math" in printed(table)
 
 
 def test_an_answer_of_one_token_has_no_figures_yet_is_compared() -> None:
     row = DemoTable([outcome("math", [1], 0, 0, routed="general", plain=[0])]).as_json()["tasks"]["math"]
-    assert (row["acceptance_rate"], row["tokens_per_target_pass"], row["equal"]) == (None, None, 1)
+    assert row["drafts"]["own"] == {"acceptance_rate": None, "tokens_per_target_pass": None}
+    assert row["equal"] == 1
 
 
 def test_the_printed_table_tells_where_an_answer_differs(table: DemoTable) -> None:
     shown = printed(table)
-    assert "math 1/2, general 1/2" in shown
-    assert "own task 2/3" in shown
+    assert "dollars-people" in shown
+    assert "0.00 /  -   / 0.75" in shown
     assert "different from token 3: logic" in shown
-    assert "NOT" in shown
+    assert "NOT every answer" in shown
 
 
-def test_the_table_fits_eighty_columns(table: DemoTable) -> None:
-    assert "logic 1/1" in printed(table, width=80)
+def test_the_table_fits_a_hundred_columns(table: DemoTable) -> None:
+    rows = printed(table, width=100).splitlines()
+    assert any(row.split()[:2] == ["logic", "多谢-星期"] and row.split()[-1] == "0/1" for row in rows)
 
 
-def test_the_meaning_says_whether_drafts_are_adapted(table: DemoTable) -> None:
-    adapted = FAMILY.model_copy(update={"pools": {**FAMILY.pools, "math": Pool(adapter="somewhere")}})
-    assert "un-adapted" in meaning(table, FAMILY)
-    assert "1 of 7 pools" in meaning(table, adapted)
+def test_the_meaning_says_what_each_draft_gave_and_whether_tasks_have_drafts(table: DemoTable) -> None:
+    adapted = Served(FAMILY.config, drafts={"general": None, "math": "somewhere", "logic": "elsewhere"})
+    assert "no bundle is served" in meaning(table, FAMILY).lower()
+    said = meaning(table, adapted)
+    assert "2 tasks have drafts of their own" in said
+    assert "3.25 tokens with the task's own draft, the general draft 1.00" in said
 
 
 @pytest.mark.parametrize("colours", [True, False])
@@ -150,7 +181,7 @@ def test_an_answer_that_is_none_is_an_error(broken: ThreadingHTTPServer, status:
 
     async def ask() -> Answer:
         async with Client(f"http://127.0.0.1:{broken.server_port}", "model") as client:
-            return await client.ask(Question("math", "What is 1 + 1?", 0.0, 1), speculate=True)
+            return await client.ask(Question("math", "What is 1 + 1?", 0.0, 1), AS_ROUTED)
 
     with pytest.raises(BadAnswer, match=told):
         asyncio.run(ask())
@@ -176,7 +207,9 @@ def test_the_demo_answers_every_task_exactly_and_leaves_nothing(tmp_path: Path) 
         assert list(found["tasks"]) == list(TASKS)
         assert [task["equal"] for task in found["tasks"].values()] == [1] * len(TASKS)
         assert found["all_equal"]
-        assert found["total"]["tokens_per_target_pass"] > 1
+        for row in (*found["tasks"].values(), found["total"]):
+            assert {"general", "own"} <= row["drafts"].keys()
+        assert all(found["total"]["drafts"][draft]["tokens_per_target_pass"] > 1 for draft in ("general", "own"))
         assert demo.left() == []
         assert list(tmp_path.iterdir()) == []
     finally:

@@ -49,6 +49,6 @@ class RandomModel:
 class AdversarialPool(DraftPool):
     """The real deployment, engine and wire around the random model."""
 
-    def _model(self, config: ServiceConfig, task: str) -> RandomModel:
-        real = super()._model(config, task)
+    def _model(self, config: ServiceConfig, directory: str | None) -> RandomModel:
+        real = super()._model(config, directory)
         return RandomModel(real.vocab_size, real.context)

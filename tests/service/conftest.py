@@ -8,6 +8,7 @@ import socket
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +20,13 @@ from ray.serve import RunTarget
 
 from core.family.corpora import TASKS, Item, items
 from serve_app.applications import CORE, draft_application, targets
-from serve_app.config import GENERAL, Pool, ServiceConfig, load_config, pool_application
+from serve_app.bundled import Served, with_bundle
+from serve_app.config import GENERAL, ServiceConfig, load_config, pool_application
 from tests.service.adversarial import AdversarialPool
 
 ADVERSARIAL = "adversarial"
-LATE = "late"  # configured, but its pool is not deployed when the service starts
-POOLS = (GENERAL, "math", "python")  # enough for routing; every pool is a process
+LATE = "late"  # known, but its pool is not deployed when the service starts
+TASKS_SERVED = 2  # of the bundle's, beside `general`: enough for routing, and every pool is a process
 CONCURRENCY = 8
 Body = dict[str, Any]
 
@@ -33,7 +35,16 @@ class Service(NamedTuple):
     """The running service, over HTTP and, to read its counters, over Serve handles."""
 
     url: str
-    config: ServiceConfig
+    served: Served
+
+    @property
+    def config(self) -> ServiceConfig:
+        return self.served.config
+
+    @property
+    def tasks(self) -> list[str]:
+        """Tasks of the shipped bundle that have pools."""
+        return [task for task in self.served.drafts if task not in (GENERAL, ADVERSARIAL, LATE)]
 
     def answer(self, body: Body) -> Body:
         """One chat completion."""
@@ -71,7 +82,7 @@ class Service(NamedTuple):
     def held(self) -> Counter[str]:
         """Sessions and pages held anywhere."""
         running = serve.status().applications
-        tasks = [task for task in self.config.pools if pool_application(task) in running]
+        tasks = [task for task in self.served.drafts if pool_application(task) in running]
         everything = [self.verifier(), *map(self.drafts, tasks)]
         return +Counter({name: sum(counts[name] for counts in everything) for name in ("sessions", "pages")})
 
@@ -91,10 +102,19 @@ def _counts(deployment: str, application: str) -> Counter[str]:
     return counts
 
 
-def _as_tested(target: RunTarget, config: ServiceConfig) -> RunTarget:
+def _as_tested(target: RunTarget, served: Served) -> RunTarget:
     if target.name != pool_application(ADVERSARIAL):
         return target
-    return RunTarget(draft_application(config, ADVERSARIAL, AdversarialPool), target.name, None)
+    return RunTarget(draft_application(served, ADVERSARIAL, AdversarialPool), target.name, None)
+
+
+def _served() -> Served:
+    """The shipped bundle with fewer pools, and two of the tests' own."""
+    shipped = with_bundle(load_config("family"))
+    tasks = [task for task in shipped.drafts if task != GENERAL][:TASKS_SERVED]
+    assert len(tasks) == TASKS_SERVED, "the shipped bundle has too few tasks to be tested"
+    drafts = {task: shipped.drafts[task] for task in (GENERAL, *tasks)}
+    return replace(shipped, drafts=drafts | {ADVERSARIAL: None, LATE: None})
 
 
 def _free_port() -> int:
@@ -105,8 +125,7 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    shipped = load_config("family")
-    config = shipped.model_copy(update={"pools": {task: Pool() for task in (*POOLS, ADVERSARIAL, LATE)}})
+    served = _served()
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
@@ -114,8 +133,8 @@ def service() -> Iterator[Service]:
         try:
             serve.start(http_options={"host": "127.0.0.1", "port": port})
             late = pool_application(LATE)
-            serve.run_many([_as_tested(target, config) for target in targets(config) if target.name != late])
-            yield Service(f"http://127.0.0.1:{port}", config)
+            serve.run_many([_as_tested(target, served) for target in targets(served) if target.name != late])
+            yield Service(f"http://127.0.0.1:{port}", served)
         finally:
             serve.shutdown()
             ray.shutdown()

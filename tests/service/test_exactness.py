@@ -5,22 +5,28 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import ray
+from ray import serve
 from ray.util import list_named_actors
 
+from serve_app.applications import draft_application
+from serve_app.bundled import Served
+from serve_app.config import pool_application
 from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.service
 
 PLAIN = {"enabled": False}
+ANOTHER = "the last of the tasks served"
 MODES: dict[str, Body] = {
     "k=1": {"num_speculative_tokens": 1},
     "k=4": {"num_speculative_tokens": 4},
     "k=7": {"num_speculative_tokens": 7},
-    "another task's draft": {"task": "python", "num_speculative_tokens": 4},
+    "another task's draft": {"task": ANOTHER, "num_speculative_tokens": 4},
     "adversarial draft": {"task": ADVERSARIAL, "num_speculative_tokens": 7},
 }
 WAYS: list[dict[str, Any]] = [
@@ -76,7 +82,8 @@ def plain(service: Service, asked: list[Body]) -> list[Body]:
 def test_speculation_changes_nothing_a_client_sees(
     service: Service, asked: list[Body], plain: list[Body], mode: str
 ) -> None:
-    answers = service.answers(with_speculation(asked, MODES[mode]))
+    speculation = MODES[mode] | ({"task": service.tasks[-1]} if MODES[mode].get("task") == ANOTHER else {})
+    answers = service.answers(with_speculation(asked, speculation))
     different = [n for n, (a, b) in enumerate(zip(answers, plain, strict=True)) if visible(a) != visible(b)]
     assert different == []
     assert proposed(answers) > 0
@@ -87,30 +94,60 @@ def test_draft_killed_mid_answer_changes_nothing(service: Service) -> None:
     long = [body | {"stop": None} for body in bodies(10, max_tokens=400, logit_bias={"2": -100})]
     plain = service.answers(with_speculation(long, PLAIN))
     for wave in (slice(0, 5), slice(5, 10)):
-        answers = _answers_while_killing(service, with_speculation(long[wave], {"task": "math"}))
+        answers = _answers_while_killing(service, service.tasks[0], long[wave])
         assert [token_ids(answer) for answer in answers] == [token_ids(answer) for answer in plain[wave]]
         assert proposed(answers) > 0
 
 
-def _answers_while_killing(service: Service, asked: Sequence[Body]) -> list[Body]:
+def test_an_adapter_swapped_between_two_runs_changes_nothing(
+    service: Service, asked: list[Body], plain: list[Body]
+) -> None:
+    """The application of one pool runs again with another adapter; the other pools are left alone."""
+    task, served = service.tasks[0], service.served
+    known = {*served.controls.values(), *served.drafts.values()} - {None, served.drafts[task]}
+    speculating = with_speculation(asked[:24], {"task": task})
+    replicas = {name: _draft_replica(name) for name in service.tasks}
+    first = service.answers(speculating)
+    try:
+        _run_pool(replace(served, drafts=served.drafts | {task: min(map(str, known))}), task)
+        second = service.answers(speculating)
+        changed = [name for name in service.tasks if _draft_replica(name) != replicas[name]]
+    finally:
+        _run_pool(served, task)
+    assert [visible(answer) for answer in first] == [visible(answer) for answer in plain[:24]]
+    assert [visible(answer) for answer in second] == [visible(answer) for answer in plain[:24]]
+    assert proposed(first) > 0 < proposed(second)
+    assert changed == [task]
+
+
+def _run_pool(served: Served, task: str) -> None:
+    serve.run(draft_application(served, task), name=pool_application(task), route_prefix=None)
+
+
+def _answers_while_killing(service: Service, task: str, asked: Sequence[Body]) -> list[Body]:
     def all_drafted_for() -> bool:
-        counts = service.drafts("math")
+        counts = service.drafts(task)
         return counts["sessions"] == len(asked) and counts["drafted"] - drafted >= 20 * len(asked)
 
     answers: list[Body] = []
-    drafted = service.drafts("math")["drafted"]
-    asking = threading.Thread(target=lambda: answers.extend(service.answers(asked)))
+    drafted = service.drafts(task)["drafted"]
+    speculating = with_speculation(asked, {"task": task})
+    asking = threading.Thread(target=lambda: answers.extend(service.answers(speculating)))
     asking.start()
     service.eventually(all_drafted_for)
-    before = _draft_replica("math")
+    before = _draft_replica(task)
     ray.kill(ray.get_actor(before, namespace="serve"))
     assert asking.is_alive(), "the answers must outlive their draft"
     asking.join()
-    service.eventually(lambda: _draft_replica("math") not in ("", before))
+    service.eventually(lambda: _draft_replica(task) not in ("", before))
     return answers
 
 
 def _draft_replica(task: str) -> str:
     """Name of the actor that serves the task's drafts, empty while there is none."""
-    names = [actor["name"] for actor in list_named_actors(all_namespaces=True) if f"draft-{task}#" in actor["name"]]
+    names = [
+        actor["name"]
+        for actor in list_named_actors(all_namespaces=True)
+        if f"{pool_application(task)}#" in actor["name"]
+    ]
     return names[0] if names else ""

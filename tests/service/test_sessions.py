@@ -83,7 +83,7 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
     without = service.answer(asked)
     assert without["usage"]["speculation"]["proposed"] == 0
     service.eventually(lambda: not service.held())
-    serve.run(draft_application(service.config, LATE), name=pool_application(LATE), route_prefix=None)
+    serve.run(draft_application(service.served, LATE), name=pool_application(LATE), route_prefix=None)
     with_it = service.answer(asked)
     assert with_it["usage"]["speculation"]["proposed"] > 0
     assert token_ids(with_it) == token_ids(without)

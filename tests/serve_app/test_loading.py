@@ -1,0 +1,69 @@
+"""A pool's directory is an adapter of the draft, or a whole model in its stead."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from core.errors import ConfigError
+from core.family import DRAFT_DIR
+from core.model.base import Model, Rows
+from core.model.causal_lm import load_model
+from serve_app.config import Draft
+from serve_app.loading import draft_model, load_draft
+
+DRAFT = Draft(model="family:draft", max_sessions=1)
+
+
+def logits(model: Model) -> torch.Tensor:
+    model.open(1)
+    return model.forward([Rows(1, [5, 6, 7, 8], 4)])
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LoRA of one layer, with a random B."""
+    directory = tmp_path_factory.mktemp("adapter")
+    base = AutoModelForCausalLM.from_pretrained(DRAFT_DIR, dtype=torch.float32)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tuned = get_peft_model(base, LoraConfig(r=2, target_modules=["up_proj"], init_lora_weights=False))
+        tuned.save_pretrained(str(directory))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, adapter: Path) -> Path:
+    """The adapter merged, as a model of its own."""
+    directory = tmp_path_factory.mktemp("whole")
+    base = AutoModelForCausalLM.from_pretrained(DRAFT_DIR, dtype=torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        PeftModel.from_pretrained(base, str(adapter)).merge_and_unload().save_pretrained(directory)
+    shutil.copy(DRAFT_DIR / "tokenizer.json", directory)
+    return directory
+
+
+def test_none_is_the_draft_as_it_is() -> None:
+    plain = load_model(DRAFT_DIR, dtype=torch.float32, num_pages=16)
+    assert torch.equal(logits(load_draft(DRAFT, None)), logits(plain))
+
+
+def test_an_adapter_is_merged_and_a_whole_model_taken(adapter: Path, whole: Path) -> None:
+    adapted, own = logits(load_draft(DRAFT, str(adapter))), logits(load_draft(DRAFT, str(whole)))
+    assert not torch.allclose(adapted, logits(load_draft(DRAFT, None)), atol=1e-2)
+    torch.testing.assert_close(adapted, own, atol=1e-4, rtol=0)
+    assert draft_model(DRAFT, str(adapter)) == draft_model(DRAFT, None) == str(DRAFT_DIR)
+    assert draft_model(DRAFT, str(whole)) == str(whole)
+
+
+def test_a_directory_that_is_neither_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=str(tmp_path)):
+        load_draft(DRAFT, str(tmp_path))
