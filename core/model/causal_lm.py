@@ -2,7 +2,7 @@
 
 A token's logits are a function of its own prefix, bit for bit, on one machine with one thread count: linear layers
 are probed for it when loaded (linear.py), attention is laid into tiles that depend on the position only
-(attention.py), and everything else works row by row. Passes of fewer than `MIN_ROWS` rows are padded.
+(attention.py), and everything else works row by row. Passes of fewer rows than the linear layers want are padded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from core.model.attention import Planner, Span
 from core.model.base import Model, Rows
 from core.model.config import ModelConfig
-from core.model.linear import MIN_ROWS, Linear
+from core.model.linear import Linear, activation_dtype
 from core.model.loader import Weights, resolve
 from core.model.pages import PAGE_SIZE, PagePool
 from core.model.transformer import Layer, Transformer
@@ -57,7 +57,7 @@ class CausalLM(Model):
         spans = self._make_room(batch)
         tokens = [token for rows in batch for token in rows.tokens]
         positions = [position for span in spans for position in range(span.start, span.start + span.length)]
-        padding = [0] * (MIN_ROWS - len(tokens))
+        padding = [0] * (self._transformer.min_rows - len(tokens))
         hidden = self._transformer(
             self._tensor(tokens + padding),
             self._tensor(positions + padding),
@@ -91,7 +91,7 @@ class CausalLM(Model):
     def _logits(self, hidden: torch.Tensor, wanted: list[int]) -> torch.Tensor:
         if not wanted:
             return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
-        padding = [wanted[-1]] * (MIN_ROWS - len(wanted))
+        padding = [wanted[-1]] * (self._head.min_rows - len(wanted))
         logits = self._head(hidden.index_select(0, self._tensor(wanted + padding)))
         return logits[: len(wanted)].float()
 
@@ -129,7 +129,7 @@ def load_model(
         transformer = Transformer(config, embedding, layers, weights.tensor("model.norm.weight"))
         head = Linear(weights.matrix("lm_head", source="model.embed_tokens" if config.tied else None))
         shape = (config.num_layers, 2 * config.num_kv_heads, num_pages, PAGE_SIZE * config.head_dim)
-        cache = torch.zeros(shape, dtype=dtype, device=device)
+        cache = torch.zeros(shape, dtype=activation_dtype(dtype, device), device=device)
     weights.check_all_merged()
     return CausalLM(config, transformer, head, cache)
 

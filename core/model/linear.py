@@ -1,13 +1,16 @@
-"""The one seam every matrix product goes through: plain, or with the weight laid out for oneDNN beforehand (CPU).
+"""The one seam every matrix product goes through, with the fastest kernel whose rows do not depend on one another.
 
-Laid-out weights are 1.3 to 4 times as fast for 4 to 8 rows, and their kernels give a row the same bits whatever
-the number of rows. That is checked for every shape when a model is loaded, by comparing bits; a shape that fails
-(another processor, another thread count, plain kernels) is computed in tiles of a fixed number of rows instead, so
-that the kernel always sees the same shape.
+A pass of a few rows waits for memory, so the weight is laid out beforehand and read once in few bytes: by oneDNN in its
+own dtype or, for bf16 on a processor that cannot multiply it, by FBGEMM as fp16, which has more digits (2 to 3 times as
+fast there for 4 to 8 rows). Small weights are left to plain kernels, whose calls cost less. Whether a kernel gives a
+row the same bits whatever the number of rows is checked for every shape when a model is loaded, by comparing bits;
+where it does not (another processor, another thread count) it gets tiles of a fixed number of rows, so that it always
+sees the same shape.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -16,30 +19,76 @@ import torch.nn.functional as F  # noqa: N812
 MIN_ROWS = 4  # one row may take a matrix-vector kernel, which sums in another order
 MAX_ROWS = 256  # longer inputs are cut, so that no row count occurs that was not probed in kind
 _TILE_ROWS = 8
+_SMALL = 1 << 17  # weights; those stay in a core's cache, where a plain call takes 5 to 20 us, the others' 20 to 60
+_MOST_FP16 = 65504.0
 _PROBED_ROWS = (*range(MIN_ROWS, 18), 24, 31, 32, 33, 48, 64, 65, 96, 127, 128, 129, 192, 255, 256)
+
+Product = Callable[[torch.Tensor], torch.Tensor]
+Kernel = Callable[[torch.Tensor, torch.Tensor | None], Product]
+
+
+def activation_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """What a model of `dtype` computes in between its products: fp32 for bf16 where the processor has no bf16."""
+    return torch.float32 if dtype == torch.bfloat16 and device.type == "cpu" and _bf16_is_emulated() else dtype
 
 
 class Linear:
     """`x [rows, in] -> x @ weight.T + bias [rows, out]`, a row's bits independent of the other rows.
 
-    Wants at least `MIN_ROWS` rows. The thread count of torch must not change afterwards.
+    Wants at least `min_rows` rows of the weight's `activation_dtype`. The thread count of torch must not change
+    afterwards.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._weight = _lay_out(weight)
-        self._packed = self._weight.is_mkldnn
-        self._bias = bias
-        self._tiled = weight.device.type == "cpu" and not _row_invariant(
-            *weight.shape, weight.dtype, self._packed, torch.get_num_threads()
-        )
+        computed = weight.to(activation_dtype(weight.dtype, weight.device))
+        kernel = _kernel(computed, widened=computed.dtype != weight.dtype)
+        self._product = kernel(computed, None if bias is None else bias.to(computed.dtype))
         self._on_cpu = weight.device.type == "cpu"
+        threads = torch.get_num_threads()
+        least = _least_rows(kernel, *weight.shape, computed.dtype, threads) if self._on_cpu else MIN_ROWS
+        self._tiled = least is None
+        self.min_rows = least or 1
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._tiled:
-            return _by_tiles(x, self._weight, self._bias)
+            return _by_tiles(self._product, x)
         if self._on_cpu and x.shape[0] > MAX_ROWS:
-            return torch.cat([_product(part, self._weight, self._bias) for part in _parts(x)])
-        return _product(x, self._weight, self._bias)
+            return torch.cat([self._product(part) for part in _parts(x)])
+        return self._product(x)
+
+
+def _plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
+    return lambda x: F.linear(x, weight, bias)
+
+
+def _packed(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
+    """The weight in oneDNN's own layout where that exists (private operators of torch, used in this file only)."""
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+    except (AttributeError, RuntimeError):  # torch without the operator, or a processor without the dtype
+        return _plain(weight, bias)
+    product = torch.ops.mkldnn._linear_pointwise
+    return lambda x: product(x, packed, bias, "none", [], "")
+
+
+def _half(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
+    """An fp32 weight that came from bf16, kept as fp16 by FBGEMM and multiplied in fp32."""
+    packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+    product = torch.ops.quantized.linear_dynamic_fp16
+    return lambda x: product(x, packed)
+
+
+def _kernel(weight: torch.Tensor, widened: bool) -> Kernel:
+    if weight.device.type != "cpu" or weight.numel() <= _SMALL:
+        return _plain
+    return _half if widened and float(weight.abs().max()) <= _MOST_FP16 else _packed
+
+
+@cache
+def _bf16_is_emulated() -> bool:
+    """Whether FBGEMM's fp16 is there and bf16 instructions are not (private functions of torch, used here only)."""
+    native = (torch.cpu._is_avx512_bf16_supported, torch.cpu._is_amx_tile_supported)
+    return "fbgemm" in torch.backends.quantized.supported_engines and not any(supported() for supported in native)
 
 
 def _parts(x: torch.Tensor) -> list[torch.Tensor]:
@@ -52,33 +101,17 @@ def _parts(x: torch.Tensor) -> list[torch.Tensor]:
     return list(torch.split(x, [*sizes, rest] if rest else sizes))
 
 
-def _lay_out(weight: torch.Tensor) -> torch.Tensor:
-    """The weight in oneDNN's own layout where that exists (private operators of torch, used in this file only)."""
-    if weight.device.type != "cpu":
-        return weight
-    try:
-        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-        return packed
-    except (AttributeError, RuntimeError):  # torch without the operator, or a processor without the dtype
-        return weight
-
-
-def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    if weight.is_mkldnn:
-        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-        return y
-    return F.linear(x, weight, bias)
-
-
-def _by_tiles(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def _by_tiles(product: Product, x: torch.Tensor) -> torch.Tensor:
     rows = x.shape[0]
     padded = F.pad(x, (0, 0, 0, -rows % _TILE_ROWS))
-    return torch.cat([_product(tile, weight, bias) for tile in torch.split(padded, _TILE_ROWS)])[:rows]
+    if len(padded) == _TILE_ROWS:
+        return product(padded)[:rows]
+    return torch.cat([product(tile) for tile in torch.split(padded, _TILE_ROWS)])[:rows]
 
 
 @cache
-def _row_invariant(out_features: int, in_features: int, dtype: torch.dtype, packed: bool, threads: int) -> bool:
-    """Whether products of this shape give each row the bits it has in a tile, at every probed row count.
+def _least_rows(kernel: Kernel, out_features: int, in_features: int, dtype: torch.dtype, threads: int) -> int | None:
+    """From how many rows on products of this shape give each row the bits it has in a tile; None where they do not.
 
     Each sum's terms cancel, so that what is left is what rounding made of it: a kernel that sums in another order shows
     in nearly every entry, where with plain random numbers it may show in one of thousands, or in none.
@@ -89,7 +122,9 @@ def _row_invariant(out_features: int, in_features: int, dtype: torch.dtype, pack
     weight = F.pad(torch.cat([half, -half[:, order]], 1), (0, in_features % 2))
     half = torch.randn(MAX_ROWS, in_features // 2, generator=generator).to(dtype)
     x = F.pad(torch.cat([half, half[:, order]], 1), (0, in_features % 2))
-    if packed:
-        weight = _lay_out(weight)
-    wanted = _by_tiles(x, weight, None)
-    return all(torch.equal(_product(x[:rows], weight, None), wanted[:rows]) for rows in _PROBED_ROWS)
+    product = kernel(weight, None)
+    wanted = _by_tiles(product, x)
+    if not all(torch.equal(product(x[:rows]), wanted[:rows]) for rows in _PROBED_ROWS):
+        return None
+    fewer = all(torch.equal(product(x[:rows]), wanted[:rows]) for rows in range(1, MIN_ROWS))
+    return 1 if fewer else MIN_ROWS

@@ -46,6 +46,8 @@ class Transformer:
         self._layers = layers
         self._norm = norm
         self._rotary = Rotary(config, embedding.dtype, embedding.device)
+        linears = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        self.min_rows = max(linear.min_rows for linear in linears)
 
     def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
         """One pass over `tokens` [rows] at `positions` [rows]; `cache` is [layers, 2 * kv heads, pages, ...]."""

@@ -8,16 +8,21 @@ import pytest
 import torch
 
 from core.model import linear
-from core.model.linear import MAX_ROWS, Linear
+from core.model.linear import MAX_ROWS, Linear, activation_dtype
 
 ROWS = (4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 100, MAX_ROWS, MAX_ROWS + 1, MAX_ROWS + 3, 2 * MAX_ROWS + 2)
 
+CPU = torch.device("cpu")
+KERNELS = {"oneDNN": linear._packed, "plain": linear._plain}
+if "fbgemm" in torch.backends.quantized.supported_engines:
+    KERNELS["fp16"] = linear._half
 
-@pytest.fixture(params=["laid out", "plain"])
+
+@pytest.fixture(params=KERNELS)
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain kernels are what a torch without oneDNN has; they are not row-invariant by themselves on two threads."""
-    if request.param == "plain":
-        monkeypatch.setattr(linear, "_lay_out", lambda weight: weight)
+    monkeypatch.setattr(linear, "_kernel", lambda *_, **__: KERNELS[request.param])
+    monkeypatch.setattr(linear, "_bf16_is_emulated", lambda: request.param == "fp16")
 
 
 @pytest.fixture
@@ -43,15 +48,27 @@ def test_bits_do_not_depend_on_the_number_of_rows_on_two_threads() -> None:
 def check_rows(shape: tuple[int, int], bias: bool, dtype: torch.dtype, counts: Sequence[int]) -> None:
     torch.manual_seed(0)
     layer = Linear(torch.randn(shape, dtype=dtype), torch.randn(shape[0], dtype=dtype) if bias else None)
-    x = torch.randn(max(counts), shape[1], dtype=dtype)
+    x = torch.randn(max(counts), shape[1], dtype=activation_dtype(dtype, CPU))
     wanted = layer(x)
     assert wanted.shape == (len(x), shape[0])
-    for rows in counts:
+    for rows in [layer.min_rows, *counts]:
         assert torch.equal(layer(x[:rows]), wanted[:rows])
         assert torch.equal(layer(x[-rows:]), wanted[-rows:])
 
 
-def test_the_product_is_right() -> None:
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_the_product_is_right(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    weight, bias, x = torch.randn(96, 64), torch.randn(96), torch.randn(7, 64)
-    torch.testing.assert_close(Linear(weight, bias)(x), x @ weight.T + bias)
+    weight, bias = torch.randn(96, 64).bfloat16().to(dtype), torch.randn(96).bfloat16().to(dtype)
+    x = torch.randn(7, 64).to(activation_dtype(dtype, CPU))
+    near = {"rtol": 0.01, "atol": 0.01} if x.dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(Linear(weight, bias)(x).float(), x.float() @ weight.float().T + bias, **near)
+
+
+def test_weights_beyond_fp16_are_multiplied_in_their_own_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "_bf16_is_emulated", lambda: True)
+    weight = torch.randn(1024, 512, dtype=torch.bfloat16)
+    weight[3, 5] = 1e6
+    x = torch.randn(4, 512)
+    torch.testing.assert_close(Linear(weight)(x), x @ weight.float().T, rtol=1e-4, atol=1.0)
