@@ -32,22 +32,26 @@ class Span(NamedTuple):
 class Group(NamedTuple):
     """Tiles `first .. last - 1` of a pass, which see equally many pages.
 
-    `pages`: [sessions * pages each]; `mask`: [tiles, 1, TILE * heads per kv head, keys], additive.
+    `pages`: where they lie in the cache, a slice where they follow one another, else int64 [sessions * pages each];
+    `mask`: [tiles or 1, 1, TILE * heads per kv head, keys], additive.
     """
 
     first: int
     last: int
-    pages: torch.Tensor
-    pages_each: int
+    pages: slice | torch.Tensor
+    num_keys: int
     mask: torch.Tensor
 
 
 class Plan(NamedTuple):
-    """How the rows of one pass are laid into tiles and back.
+    """The rows of one pass, and how they are laid into tiles and back.
 
-    `row_of_place`: [tiles * TILE]; `place_of_row`: [rows]; `slots`: [real rows], where each key is stored.
+    `tokens`, `positions`: [rows]; `row_of_place`: [tiles * TILE]; `place_of_row`: [rows]; `slots`: [real rows], where
+    each key is stored.
     """
 
+    tokens: torch.Tensor
+    positions: torch.Tensor
     row_of_place: torch.Tensor
     place_of_row: torch.Tensor
     slots: torch.Tensor
@@ -81,50 +85,62 @@ def _runs(span: Span) -> list[tuple[int, _Run]]:
 
 
 class Planner:
-    """Makes the plans of one model's passes."""
+    """Makes the plans of one model's passes over a cache of `num_pages` pages."""
 
-    def __init__(self, heads_per_kv_head: int, context: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, heads_per_kv_head: int, context: int, num_pages: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self._device = device
+        self._num_pages = num_pages
+        self._max_keys = padded_pages(pages_for(context)) * PAGE_SIZE
         # A tile's products have the row outside and the head inside: place and head of row r are r // heads, r % heads.
-        self._places = torch.arange(TILE, device=device).repeat_interleave(heads_per_kv_head)
-        self._keys = torch.arange(padded_pages(pages_for(context)) * PAGE_SIZE, device=device)
-        self._seen = torch.zeros((), dtype=dtype, device=device)
-        self._hidden = torch.full((), -torch.inf, dtype=dtype, device=device)
+        places = torch.arange(TILE, device=device).repeat_interleave(heads_per_kv_head)
+        keys = torch.arange(-self._max_keys, self._max_keys, device=device)
+        # Column `max_keys + d` is for a key `d` behind the tile's first position: every tile's mask is a part of this.
+        self._mask = torch.where(keys <= places[:, None], 0.0, -torch.inf).to(dtype)
 
-    def plan(self, spans: Sequence[Span], num_rows: int) -> Plan:
+    def plan(self, tokens: Sequence[int], spans: Sequence[Span], num_rows: int) -> Plan:
         """`num_rows` counts the padding rows behind the last span, which belong to no tile."""
         by_pages: dict[int, list[_Run]] = {}
         for span in spans:
             for padded, run in _runs(span):
                 by_pages.setdefault(padded, []).append(run)
+        padding = [0] * (num_rows - len(tokens))
+        positions = [position for span in spans for position in range(span.start, span.start + span.length)]
         row_of_place: list[int] = []
         place_of_row = [0] * num_rows
         slots: list[int] = []
-        groups = []
-        for padded, runs in by_pages.items():
-            first = len(row_of_place) // TILE
+        for runs in by_pages.values():
             for run in runs:
                 _lay(run, row_of_place, place_of_row)
-            groups.append(self._group(first, padded, runs))
         for span in spans:
             slots += _slots(span)
-        return Plan(self._tensor(row_of_place), self._tensor(place_of_row), self._tensor(slots), groups)
+        rows = self._tensors([*tokens, *padding], [*positions, *padding], row_of_place, place_of_row, slots)
+        groups: list[Group] = []
+        for padded, runs in by_pages.items():
+            groups.append(self._group(groups[-1].last if groups else 0, padded, runs))
+        return Plan(*rows, groups)
 
     def _group(self, first: int, padded: int, runs: Sequence[_Run]) -> Group:
+        starts = [tile * TILE for run in runs for tile in range(run.first_tile, run.last_tile)]
+        masks = [self._mask[:, self._max_keys - start :][:, : padded * PAGE_SIZE] for start in starts]
+        mask = masks[0][None, None] if len(masks) == 1 else torch.stack(masks).unsqueeze(1)
+        return Group(first, first + len(starts), self._pages(padded, runs), padded * PAGE_SIZE, mask)
+
+    def _pages(self, padded: int, runs: Sequence[_Run]) -> slice | torch.Tensor:
+        if len(runs) == 1 and (together := _together(runs[0].span.pages[:padded], padded, self._num_pages)):
+            return together
         pages: list[int] = []
-        positions: list[int] = []
         for run in runs:
             own = list(run.span.pages[:padded])
             own += [0] * (padded - len(own))
             pages += own * (run.last_tile - run.first_tile if len(runs) > 1 else 1)
-            positions += range(run.first_tile * TILE, run.last_tile * TILE, TILE)
-        limits = self._tensor(positions)[:, None] + self._places
-        keys = self._keys[: padded * PAGE_SIZE]
-        mask = torch.where(keys <= limits[:, None, :, None], self._seen, self._hidden)
-        return Group(first, first + len(positions), self._tensor(pages), padded, mask)
+        return self._tensors(pages)[0]
 
-    def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+    def _tensors(self, *lists: list[int]) -> tuple[torch.Tensor, ...]:
+        """All lists in one transfer to the device."""
+        values = torch.tensor([value for values in lists for value in values], dtype=torch.int64, device=self._device)
+        return values.split([len(values) for values in lists])
 
 
 def _lay(run: _Run, row_of_place: list[int], place_of_row: list[int]) -> None:
@@ -137,6 +153,14 @@ def _lay(run: _Run, row_of_place: list[int], place_of_row: list[int]) -> None:
         else:
             row = span.first_row
         row_of_place.append(row)
+
+
+def _together(pages: Sequence[int], padded: int, num_pages: int) -> slice | None:
+    """The pages as a part of the cache where they follow one another; what lies behind them there is masked out."""
+    first = pages[0]
+    if first + padded > num_pages or any(page != first + index for index, page in enumerate(pages)):
+        return None
+    return slice(first, first + padded)
 
 
 def _slots(span: Span) -> list[int]:
@@ -162,8 +186,9 @@ def attend(query: torch.Tensor, cache: torch.Tensor, plan: Plan) -> torch.Tensor
 def _attend_group(tiles: torch.Tensor, cache: torch.Tensor, group: Group, head_dim: int) -> torch.Tensor:
     query = tiles[group.first : group.last]
     kv_heads = tiles.shape[1]
-    keys_values = cache.index_select(1, group.pages).view(2, kv_heads, -1, group.pages_each * PAGE_SIZE, head_dim)
-    keys, values = keys_values.transpose(1, 2).unbind(0)
+    pages = group.pages
+    keys_values = cache[:, pages] if isinstance(pages, slice) else cache.index_select(1, pages)
+    keys, values = keys_values.view(2, kv_heads, -1, group.num_keys, head_dim).transpose(1, 2).unbind(0)
     if keys.shape[0] != query.shape[0]:  # one session's tiles share what was gathered once
         keys, values = keys.expand(query.shape[0], -1, -1, -1), values.expand(query.shape[0], -1, -1, -1)
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=group.mask)

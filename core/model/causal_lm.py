@@ -31,7 +31,9 @@ class CausalLM(Model):
         self._head = head
         self._cache = cache  # [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim]
         self._pool = PagePool(cache.shape[2])
-        self._planner = Planner(config.num_heads // config.num_kv_heads, config.context, cache.dtype, cache.device)
+        self._planner = Planner(
+            config.num_heads // config.num_kv_heads, config.context, cache.shape[2], cache.dtype, cache.device
+        )
 
     @property
     def num_used_pages(self) -> int:
@@ -56,14 +58,8 @@ class CausalLM(Model):
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
         spans = self._make_room(batch)
         tokens = [token for rows in batch for token in rows.tokens]
-        positions = [position for span in spans for position in range(span.start, span.start + span.length)]
-        padding = [0] * (self._transformer.min_rows - len(tokens))
-        hidden = self._transformer(
-            self._tensor(tokens + padding),
-            self._tensor(positions + padding),
-            self._planner.plan(spans, len(tokens) + len(padding)),
-            self._cache,
-        )
+        plan = self._planner.plan(tokens, spans, max(len(tokens), self._transformer.min_rows))
+        hidden = self._transformer(plan, self._cache)
         return self._logits(hidden, _wanted(batch, spans))
 
     def _make_room(self, batch: Sequence[Rows]) -> list[Span]:

@@ -49,10 +49,10 @@ class Transformer:
         linears = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
         self.min_rows = max(linear.min_rows for linear in linears)
 
-    def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
-        """One pass over `tokens` [rows] at `positions` [rows]; `cache` is [layers, 2 * kv heads, pages, ...]."""
-        x = F.embedding(tokens, self._embedding)
-        cos, sin = self._rotary.cos.index_select(0, positions), self._rotary.sin.index_select(0, positions)
+    def __call__(self, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
+        """One pass over the rows of `plan`; `cache` is [layers, 2 * kv heads, pages, ...]."""
+        x = F.embedding(plan.tokens, self._embedding)
+        cos, sin = (table.index_select(0, plan.positions) for table in (self._rotary.cos, self._rotary.sin))
         for layer, layer_cache in zip(self._layers, cache.unbind(0), strict=True):
             heads = self._heads(layer, self._normed(x, layer.input_norm), cos, sin)
             x = x + layer.out(self._attention(heads, plan, layer_cache))
@@ -65,7 +65,7 @@ class Transformer:
         heads = layer.qkv(x).view(x.shape[0], -1, config.head_dim)
         rotated = heads[:, : config.num_heads + config.num_kv_heads]
         if layer.qk_norm is not None:
-            rotated.copy_(F.rms_norm(rotated, (config.head_dim,), eps=config.norm_eps) * layer.qk_norm)
+            rotated.copy_(_rms_norm(rotated, layer.qk_norm, config.norm_eps))
         rotate_(rotated, cos, sin)
         return heads
 
@@ -80,7 +80,16 @@ class Transformer:
         return layer.down(_silu(gate).mul_(up))
 
     def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, (x.shape[-1],), weight, self._config.norm_eps)
+        return _rms_norm(x, weight, self._config.norm_eps)
+
+
+def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """`x / sqrt(mean(x^2) + eps) * weight` over the last dimension, in fp32; torch fuses its own on GPUs only."""
+    if x.device.type != "cpu":
+        return F.rms_norm(x, (x.shape[-1],), None, eps) * weight
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    scale = norm.mul_(norm).mul_(1.0 / x.shape[-1]).add_(eps).rsqrt_()
+    return (x * scale * weight).to(x.dtype)
 
 
 def _silu(x: torch.Tensor) -> torch.Tensor:
