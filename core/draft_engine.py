@@ -80,7 +80,11 @@ class DraftEngine:
                 return None  # meant for an earlier session of the same generation
             self.close(message.session)
             return message.session
-        if message.base < 0 or not all(0 <= token < self._num_valid for token in message.tokens):
+        if (
+            message.base < 0
+            or (message.wanted or 0) < 0
+            or not all(0 <= token < self._num_valid for token in message.tokens)
+        ):
             self.counts["dropped_bad_commit"] += 1
             return None
         now = session.heard_at = self._clock()

@@ -20,6 +20,7 @@ class DraftSession:
         self.committed = list(opened.tokens)
         self.chain: list[int] = []
         self.start = 0
+        self.asked = opened.num_speculative_tokens  # for every proposal
         self.heard_at = now
         self.told_at = now
         self.answered_at: float | None = None  # when the verifier was first told since its last Commit
@@ -33,7 +34,7 @@ class DraftSession:
     def wanted(self) -> int:
         """How long the chain should be: no longer than the answer may still get."""
         generated = len(self.committed) - self.opened.prompt_length
-        return max(0, min(self.opened.num_speculative_tokens, self.opened.params.max_tokens - generated - 1))
+        return max(0, min(self.asked, self.opened.params.max_tokens - generated - 1))
 
     @property
     def complete(self) -> bool:
@@ -46,6 +47,8 @@ class DraftSession:
 
     def take(self, commit: Commit) -> int | None:
         """Append what is new in `commit`; returns the position where the chain was cut, None if it stands."""
+        most = self.opened.num_speculative_tokens
+        self.asked = most if commit.wanted is None else min(commit.wanted, most)
         known = len(self.committed)
         if commit.base > known:
             return None  # cannot be for what we said; the next one will be

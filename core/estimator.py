@@ -56,10 +56,14 @@ class AcceptanceEstimator:
 
     def expected_tokens(self, adapter: str, proposed: int) -> float:
         """E(k) = 1 + a_1 + a_1 a_2 + ... + a_1 .. a_k; 1 with nothing proposed."""
-        expected = survival = 1.0
-        for estimate in self._of(adapter, proposed)[:proposed]:
+        return self.expected_by_length(adapter, proposed)[proposed]
+
+    def expected_by_length(self, adapter: str, most: int) -> list[float]:
+        """E(0) .. E(most)."""
+        expected, survival = [1.0], 1.0
+        for estimate in self._of(adapter, most)[:most]:
             survival *= estimate.mean
-            expected += survival
+            expected.append(expected[-1] + survival)
         return expected
 
     def _of(self, adapter: str, length: int) -> list[PositionEstimate]:

@@ -25,11 +25,15 @@ class Propose(msgspec.Struct, frozen=True, array_like=True, tag="propose"):
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
-    """Verifier to draft: everything committed since `base`, the highest base heard from this draft."""
+    """Verifier to draft: everything committed since `base`, the highest base heard from this draft.
+
+    `wanted` is how many tokens the next proposal should hold; None is as many as the session was opened for.
+    """
 
     session: int
     base: int
     tokens: tuple[int, ...]
+    wanted: int | None = None
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):

@@ -31,20 +31,46 @@ class Smoothed:
 
 
 class StepCosts:
-    """V(rows): seconds of a target pass by its number of rows, in buckets of powers of two."""
+    """V(rows): seconds of a target pass by its number of rows, each number a running mean of its own (above 16, each
+    eighth of a power of two).
+
+    In between is interpolated. More rows never cost less, nor more than in proportion: so a number that was met once,
+    in a bad moment, is not believed for ever.
+    """
 
     def __init__(self) -> None:
-        self._buckets: dict[int, Smoothed] = {}
+        self._measured: dict[int, Smoothed] = {}
 
     def observe(self, rows: int, seconds: float) -> None:
-        self._buckets.setdefault(rows.bit_length(), Smoothed(seconds)).observe(seconds)
+        size = _size(rows)
+        if size in self._measured:
+            self._measured[size].observe(seconds)
+        else:
+            self._measured[size] = Smoothed(seconds)
 
     def seconds(self, rows: int) -> float:
-        """The bucket's mean, or that of the nearest bucket measured; 0 before any measurement."""
-        if not self._buckets:
+        """0 before any measurement; outside of what was measured, the nearest."""
+        if not self._measured:
             return 0.0
-        nearest = min(self._buckets, key=lambda bucket: abs(bucket - rows.bit_length()))
-        return self._buckets[nearest].mean
+        means = [(size, estimate.mean) for size, estimate in self._measured.items()]
+        below, above = (0, 0.0), (math.inf, math.inf)
+        cap = math.inf
+        for size, mean in means:
+            if size <= rows:
+                below = max(below, (size, mean))
+                cap = min(cap, mean * rows / size)
+            if size >= rows:
+                above = min(above, (size, mean))
+                cap = min(cap, mean)
+        if not below[0] or above[0] == math.inf:
+            return min(cap, below[1] if below[0] else above[1])
+        share = (rows - below[0]) / (above[0] - below[0]) if above[0] > below[0] else 0.0
+        return min(cap, below[1] + share * (above[1] - below[1]))
+
+
+def _size(rows: int) -> int:
+    step = 1 << max(0, rows.bit_length() - 4)
+    return rows // step * step
 
 
 class Standing(NamedTuple):

@@ -22,10 +22,14 @@ from core.generation import GenerationRequest, Run
 from core.logprobs import token_logprobs
 from core.messages import Close, Commit, Propose
 from core.model.base import Model, Rows
+from core.reply import Replies
 from core.session_table import SessionTable
+from core.speculation_length import Others, best_length
 from core.step_rule import Standing, StepCosts, seconds_to_wait
 from core.verify_session import Seat, VerifySession
 from core.warps import sample
+
+WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it
 
 
 class VerifyConfig(NamedTuple):
@@ -64,6 +68,8 @@ class VerifyEngine:
         self._vocabulary = vocabulary
         self._clock = clock
         self._new_session = new_session
+        self._replies = Replies()
+        self._waited = False  # since the last pass
         self._sessions = SessionTable(model, config.max_sessions)
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
@@ -106,7 +112,7 @@ class VerifyEngine:
             self._drop("stale")
             if message.base > session.length:
                 return
-        seat.heard(message.base, now)
+        seat.heard(message.base, len(message.tokens), now, waited=self._waited)
         if message.base < session.length:
             self._tell(session, now)
         elif repeated:  # nothing to tell, but a draft that hears nothing for long takes the session for dead
@@ -125,7 +131,9 @@ class VerifyEngine:
             return 0.0
         now = self._clock()
         standings = [self._standing(session, now) for session in self._sessions.leading()]
-        return seconds_to_wait(standings, self.costs) if standings else None
+        seconds = seconds_to_wait(standings, self.costs) if standings else None
+        self._waited = seconds != 0.0
+        return seconds
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Run]]:
@@ -142,9 +150,13 @@ class VerifyEngine:
         logits = self._model.forward([Rows(f.session.number, f.tokens, f.num_logits) for f in feeds])
         self.costs.observe(sum(len(f.tokens) for f in feeds), self._clock() - began)
         self.counts["steps"] += 1
+        committed: list[VerifySession] = []
         for feed, rows in zip(feeds, torch.split(logits, [f.num_logits for f in feeds]), strict=True):
             if feed.num_logits:
-                runs += [(s.number, self._commit(s, rows, feed.proposals)) for s in self._sessions.share(feed.session)]
+                sharing = self._sessions.share(feed.session)
+                runs += [(session.number, self._commit(session, rows, feed.proposals)) for session in sharing]
+                committed += sharing
+        self._ask(committed)
         return runs
 
     # ---- sessions
@@ -179,7 +191,7 @@ class VerifyEngine:
         if seat is None or message.seat > seat.number:
             if seat is not None:
                 self._outbox[seat.peer, session.number] = Close(session.number, seat.number)
-            session.seat = Seat(peer, message.seat, now)
+            session.seat = Seat(peer, message.seat, now, self._replies.of(peer))
             return True
         if message.seat < seat.number or peer != seat.peer:
             self._outbox[peer, session.number] = Close(session.number, message.seat)
@@ -205,11 +217,11 @@ class VerifyEngine:
         proposed = len(session.proposals()) if uncached == 1 else 0
         if seat is None or uncached > 1:
             return Standing(0.0, 1.0, 1.0, min(uncached, self.config.prefill_chunk), 0)
-        later = session.expected_length()
+        later = session.most()
         return Standing(
-            0.0 if self._lapsed(seat, now) or later <= proposed else seat.arrival(session.length, now),
+            0.0 if self._lapsed(seat, now) or later <= proposed else seat.arrival(session.length, later, now),
             self.acceptance.expected_tokens(seat.adapter, proposed),
-            self.acceptance.expected_tokens(seat.adapter, later),
+            self.acceptance.expected_tokens(seat.adapter, later) + WORTH_OF_A_PROBE * session.probing,
             1 + proposed,
             1 + later,
         )
@@ -241,10 +253,32 @@ class VerifyEngine:
             self._finish(session)
         else:
             self._model.rollback(session.number, session.length - 1)
-            now = self._clock()
-            if session.seat is not None and not self._lapsed(session.seat, now):
-                self._tell(session, now)
         return run
+
+    def _ask(self, committed: Sequence[VerifySession]) -> None:
+        """Tell the drafts what was committed, and how many tokens to propose next."""
+        now = self._clock()
+        drafted = [s for s in committed if s.seat and s.chain.finish_reason is None and not self._lapsed(s.seat, now)]
+        prospects = {session.number: self._prospect(session) for session in drafted}
+        plain = len(self._sessions.leading()) - len(drafted)
+        tokens = plain + sum(prospect.tokens for prospect in prospects.values())
+        rows = plain + sum(prospect.rows for prospect in prospects.values())
+        for session in drafted:
+            assert session.seat is not None
+            own = prospects[session.number]
+            wait = max((p.wait for number, p in prospects.items() if number != session.number), default=0.0)
+            others = Others(tokens - own.tokens, rows - own.rows, wait)
+            expected = self.acceptance.expected_by_length(session.seat.adapter, session.max_proposed)
+            best = best_length(expected, session.seat.reply, others, self.costs)
+            session.wanted = session.seat.probe.length(best)
+            session.probing = session.wanted > best
+            self._tell(session, now)
+
+    def _prospect(self, session: VerifySession) -> Others:
+        """What the session's next pass is expected to be, as things stand."""
+        seat, most = session.seat, session.most()
+        assert seat is not None
+        return Others(self.acceptance.expected_tokens(seat.adapter, most), 1 + most, seat.reply.mean(most))
 
     def _count(self, session: VerifySession, run: Run) -> None:
         self.counts["tokens"] += len(run.tokens)
@@ -253,3 +287,5 @@ class VerifyEngine:
         self.counts["plain_passes"] += run.proposed == 0
         if session.seat is not None and run.proposed:
             self.acceptance.observe(session.seat.adapter, run.proposed, run.accepted)
+            if run.accepted:
+                session.seat.probe.right()

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from core.commit import Chain
 from core.messages import Commit, Propose
-from core.step_rule import MAX_MISSES, Smoothed
+from core.reply import Reply
+from core.speculation_length import Probe
+from core.step_rule import MAX_MISSES
 
 ASKS_REMEMBERED = 8
 
@@ -18,21 +20,22 @@ class Seat:
     """The draft that holds a session: who it is, what it knows, what it has in hand for the next pass.
 
     `base` is the highest count of committed tokens heard from it; `candidate` the proposed tokens that follow the
-    committed ones; `answered` whether it has spoken since the last commit; `reply` how long it takes to answer and
-    `usual_length` how many tokens it then brings, both None until seen.
+    committed ones; `answered` whether it has spoken since the last commit; `reply` how long its process takes to
+    answer; `able` how many tokens it brought when asked for more, None while it brings what it is asked for.
     """
 
-    def __init__(self, peer: bytes, number: int, now: float) -> None:
+    def __init__(self, peer: bytes, number: int, now: float, reply: Reply) -> None:
         self.peer = peer
         self.number = number
         self.adapter = peer.partition(b"#")[0].decode("ascii", "replace")
-        self.reply: Smoothed | None = None
+        self.reply = reply
         self.base = 0
         self.candidate: tuple[int, ...] = ()
-        self.usual_length: int | None = None
+        self.able: int | None = None
         self.answered = False
         self.heard_at = now
         self.misses = 0
+        self.probe = Probe()
         self._asks: dict[int, float] = {}  # committed length -> when the draft was told of it
         self._missed = False
 
@@ -44,10 +47,11 @@ class Seat:
         while len(self._asks) > ASKS_REMEMBERED:
             del self._asks[min(self._asks)]
 
-    def heard(self, base: int, now: float) -> None:
+    def heard(self, base: int, num_tokens: int, now: float, *, waited: bool) -> None:
         """A Propose with `base` arrived; only the answer to an ask measures the reply and forgives earlier misses.
 
-        Anything else would let a draft that chatters without answering be waited for at every pass.
+        Anything else would let a draft that chatters without answering be waited for at every pass. What was read
+        only after a pass, not `waited` for, may have come long before: it can shorten the estimate, not lengthen it.
         """
         self.heard_at = now
         self.base = max(self.base, base)
@@ -55,26 +59,24 @@ class Seat:
         if asked_at is None:
             return
         self.misses = 0
-        if self.reply is None:
-            self.reply = Smoothed(now - asked_at)
-        else:
-            self.reply.observe(now - asked_at)
+        if waited or not self.reply.known or now - asked_at < self.reply.mean(num_tokens):
+            self.reply.observe(num_tokens, now - asked_at)
 
-    def arrival(self, length: int, now: float) -> float:
-        """Seconds until the answer to the ask at `length` is expected; 0 when there is nothing to wait for.
+    def arrival(self, length: int, wanted: int, now: float) -> float:
+        """Seconds until `wanted` tokens in answer to the ask at `length` are expected; 0 with nothing to wait for.
 
         A draft that has never answered is not waited for. An ask whose latest time has passed is a miss; after two
         the draft is not waited for until it answers again.
         """
         asked_at = self._asks.get(length)
-        if self.reply is None or asked_at is None or self.answered or self._missed or self.misses >= MAX_MISSES:
+        if not self.reply.known or asked_at is None or self.answered or self._missed or self.misses >= MAX_MISSES:
             return 0.0
         elapsed = now - asked_at
-        if elapsed >= self.reply.latest:
+        if elapsed >= self.reply.latest(wanted):
             self._missed = True
             self.misses += 1
             return 0.0
-        return max(self.reply.mean - elapsed, self.reply.deviation)
+        return max(self.reply.mean(wanted) - elapsed, self.reply.deviation)
 
 
 class VerifySession:
@@ -84,6 +86,8 @@ class VerifySession:
         self.number = number
         self.chain = chain
         self.max_proposed = max_proposed
+        self.wanted = max_proposed  # of the draft's next proposal
+        self.probing = False  # what is wanted is wanted to see how good the draft is
         self.leader = leader  # its prompt is computed by this session, then forked
         self.seat: Seat | None = None
 
@@ -93,15 +97,12 @@ class VerifySession:
 
     def proposals(self) -> tuple[int, ...]:
         """What would be put to the target if a pass began now."""
-        if self.seat is None:
-            return ()
-        candidate = self.seat.candidate
-        return candidate[: self.chain.limit_proposals(min(len(candidate), self.max_proposed))]
+        return () if self.seat is None else self.seat.candidate[: self.most()]
 
-    def expected_length(self) -> int:
-        """How many proposals the draft is expected to bring when it is waited for."""
-        usual = self.seat.usual_length if self.seat is not None else 0
-        return self.chain.limit_proposals(self.max_proposed if usual is None else min(usual, self.max_proposed))
+    def most(self) -> int:
+        """How many proposals the next pass would take of it; with a draft that is able, as many as are wanted."""
+        able = self.seat.able if self.seat is not None else 0
+        return self.chain.limit_proposals(self.wanted if able is None else min(able, self.wanted))
 
     def take(self, propose: Propose) -> bool:
         """Hold the proposal up against the committed tokens; False if it contradicts them and was dropped."""
@@ -115,7 +116,7 @@ class VerifySession:
             seat.candidate = run
         if known == 0:
             seat.answered = True
-            seat.usual_length = len(run)
+            seat.able = len(run) if len(run) < self.chain.limit_proposals(self.wanted) else None
         return True
 
     def committed(self, tokens: Sequence[int]) -> None:
@@ -129,4 +130,5 @@ class VerifySession:
     def commit_message(self) -> Commit:
         assert self.seat is not None
         base = self.seat.base
-        return Commit(self.number, base, tuple(self.chain.tokens[base:]))
+        wanted = None if self.wanted == self.max_proposed else self.wanted
+        return Commit(self.number, base, tuple(self.chain.tokens[base:]), wanted)

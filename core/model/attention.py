@@ -10,6 +10,7 @@ batched, as independent products.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -115,11 +116,12 @@ class Planner:
                 _lay(run, row_of_place, place_of_row)
         for span in spans:
             slots += _slots(span)
-        rows = self._tensors([*tokens, *padding], [*positions, *padding], row_of_place, place_of_row, slots)
         groups: list[Group] = []
         for padded, runs in by_pages.items():
             groups.append(self._group(groups[-1].last if groups else 0, padded, runs))
-        return Plan(*rows, groups)
+        lists = ([*tokens, *padding], [*positions, *padding], row_of_place, place_of_row, slots)
+        at_tokens, at_positions, places, rows, stores = self._tensors(*lists)
+        return Plan(at_tokens, at_positions, places, rows, stores, groups)
 
     def _group(self, first: int, padded: int, runs: Sequence[_Run]) -> Group:
         starts = [tile * TILE for run in runs for tile in range(run.first_tile, run.last_tile)]
@@ -139,8 +141,8 @@ class Planner:
 
     def _tensors(self, *lists: list[int]) -> tuple[torch.Tensor, ...]:
         """All lists in one transfer to the device."""
-        values = torch.tensor([value for values in lists for value in values], dtype=torch.int64, device=self._device)
-        return values.split([len(values) for values in lists])
+        together = torch.tensor(list(chain.from_iterable(lists)), dtype=torch.int64, device=self._device)
+        return torch.split(together, [len(values) for values in lists])
 
 
 def _lay(run: _Run, row_of_place: list[int], place_of_row: list[int]) -> None:

@@ -89,7 +89,8 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
         return F.rms_norm(x, (x.shape[-1],), None, eps) * weight
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
     scale = norm.mul_(norm).mul_(1.0 / x.shape[-1]).add_(eps).rsqrt_()
-    return (x * scale * weight).to(x.dtype)
+    normed: torch.Tensor = (x * scale * weight).to(x.dtype)
+    return normed
 
 
 def _silu(x: torch.Tensor) -> torch.Tensor:

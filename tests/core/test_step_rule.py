@@ -201,11 +201,29 @@ def test_the_chosen_moment_has_the_best_rate(batch: list[Standing]) -> None:
     assert rate(chosen) == max(rate(moment) for moment in [0.0, *[one.arrival for one in batch]])
 
 
-def test_a_pass_costs_what_its_nearest_measured_size_costs() -> None:
+def test_what_a_pass_costs_lies_between_the_sizes_measured() -> None:
     measured = StepCosts()
     measured.observe(1, 0.010)
     measured.observe(5, 0.014)
-    assert [measured.seconds(rows) for rows in (1, 4, 7, 300)] == pytest.approx([0.010, 0.014, 0.014, 0.014])
+    assert [measured.seconds(rows) for rows in (1, 4, 7, 300)] == pytest.approx([0.010, 0.013, 0.014, 0.014])
+
+
+def test_one_pass_in_a_bad_moment_is_not_believed_for_ever() -> None:
+    measured = StepCosts()
+    measured.observe(1, 0.5)
+    measured.observe(7, 0.5)
+    for _ in range(40):
+        measured.observe(6, 0.012)
+    assert measured.seconds(1) == pytest.approx(0.012)  # never more than a larger pass
+    assert measured.seconds(7) == pytest.approx(0.014)  # never more than in proportion to a smaller one
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.floats(1e-4, 1.0)), min_size=1, max_size=30), st.integers(1, 300))
+def test_more_rows_never_seem_much_cheaper_than_fewer(passes: list[tuple[int, float]], rows: int) -> None:
+    measured = StepCosts()
+    for size, seconds in passes:
+        measured.observe(size, seconds)
+    assert 0.0 < measured.seconds(rows) <= max(seconds for _, seconds in passes) + 1e-9
 
 
 @given(st.lists(st.floats(0.0, 1e3), min_size=1, max_size=50))

@@ -1,0 +1,63 @@
+"""How long a draft takes to answer: a part that every answer takes and a part per token, estimated as answers come.
+
+Enters: seconds from telling a draft what is committed to its proposal, and how many tokens that held. Leaves: the
+seconds to expect for a number of tokens, and when even a slow answer should be there.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+MEMORY = 16.0  # answers an estimate effectively remembers
+MAX_PEERS = 256
+
+
+class Reply:
+    """Running least squares of seconds over tokens for one draft process; `known` once it has answered.
+
+    While all answers had one length, the fixed part is taken to be worth one token.
+    """
+
+    def __init__(self) -> None:
+        self.known = False
+        self.deviation = 0.0
+        self._sums = [0.0] * 5  # of 1, tokens, seconds, tokens^2, tokens * seconds
+
+    def observe(self, tokens: int, seconds: float) -> None:
+        error = abs(seconds - self.mean(tokens)) if self.known else seconds / 2
+        self.deviation += (error - self.deviation) / (4 if self.known else 1)
+        keep = 1.0 - 1.0 / MEMORY
+        new = (1.0, tokens, seconds, tokens * tokens, tokens * seconds)
+        self._sums = [keep * old + term for old, term in zip(self._sums, new, strict=True)]
+        self.known = True
+
+    def mean(self, tokens: int) -> float:
+        """Seconds to expect for a proposal of so many tokens; 0 before any answer."""
+        if not self.known:
+            return 0.0
+        weight, length, seconds, squares, products = self._sums
+        length, seconds = length / weight, seconds / weight
+        spread = squares / weight - length * length
+        each = seconds / (length + 1)
+        if spread > 0.25:
+            slope = (products / weight - length * seconds) / spread
+            each = min(max(slope, 0.0), seconds / length)
+        return seconds + each * (tokens - length)
+
+    def latest(self, tokens: int) -> float:
+        """When even a slow answer should be there."""
+        return self.mean(tokens) + 4 * self.deviation
+
+
+class Replies:
+    """The `Reply` of every draft process heard; those not heard for long are forgotten."""
+
+    def __init__(self) -> None:
+        self._replies: OrderedDict[bytes, Reply] = OrderedDict()
+
+    def of(self, peer: bytes) -> Reply:
+        reply = self._replies.setdefault(peer, Reply())
+        self._replies.move_to_end(peer)
+        while len(self._replies) > MAX_PEERS:
+            self._replies.popitem(last=False)
+        return reply

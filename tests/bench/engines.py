@@ -1,0 +1,189 @@
+"""Our engines without Ray: the verifier in this process, every draft in one of its own, the real wire between them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import NamedTuple
+
+import torch
+
+from core.draft_engine import DraftConfig
+from core.drafter import Drafter
+from core.family import DRAFT_DIR, TARGET_DIR
+from core.generation import GenerationRequest, Run
+from core.id_map import same_id_map
+from core.messages import OpenSession
+from core.model.causal_lm import load_model
+from core.tokenizer import load_tokenizer
+from core.verifier import Verifier
+from core.verify_engine import VerifyConfig
+
+WINDOW = 16
+
+
+class Asked(NamedTuple):
+    """A request and the label of its draft; None decodes plainly."""
+
+    request: GenerationRequest
+    draft: str | None
+
+
+class Answered(NamedTuple):
+    """What came back: `seconds` from the request to its last token, `first` to its first.
+
+    `passes` are those after the prefill's.
+    """
+
+    tokens: tuple[int, ...]
+    seconds: float
+    first: float
+    passes: int
+    proposed: int
+    accepted: int
+
+
+class DraftProcess:
+    """A drafter in a process of its own."""
+
+    def __init__(self, label: str, directory: str | None) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        self._pipe = ours
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=_draft, args=(theirs, label, directory), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def ready(self) -> None:
+        self._pipe.recv()
+
+    def open(self, opened: OpenSession) -> None:
+        self._pipe.send(opened)
+
+    def counts(self) -> Counter[str]:
+        self._pipe.send(None)
+        counts: Counter[str] = self._pipe.recv()
+        return counts
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join()
+
+
+def _draft(pipe: Connection, label: str, directory: str | None) -> None:
+    torch.set_num_threads(1)
+    adapted = directory is not None and (Path(directory) / "adapter_config.json").exists()
+    model = load_model(
+        DRAFT_DIR if adapted or directory is None else directory,
+        dtype=torch.float32,
+        num_pages=512,
+        adapter=directory if adapted else None,
+    )
+    drafter = Drafter(model, same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), label)
+    drafter.start()
+    pipe.send(None)
+    try:
+        while True:
+            opened = pipe.recv()
+            if opened is None:
+                pipe.send(drafter.counts().result())
+            else:
+                drafter.open(opened, lambda: None).result()
+    except EOFError:
+        drafter.stop()
+
+
+class Engines:
+    """A target in this process and drafts beside it; a context manager."""
+
+    def __init__(
+        self, target: Path, drafts: Mapping[str, str | None], config: VerifyConfig, dtype: torch.dtype
+    ) -> None:
+        self._drafts = {label: DraftProcess(label, directory) for label, directory in drafts.items()}
+        model = load_model(target, dtype=dtype, num_pages=16 * config.max_sessions)
+        self._verifier = Verifier(model, load_tokenizer(target), config)
+        self._length = config.num_speculative_tokens
+        for draft in self._drafts.values():
+            draft.ready()
+
+    def __enter__(self) -> Engines:
+        self._verifier.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._verifier.stop()
+        for draft in self._drafts.values():
+            draft.close()
+
+    def counts(self) -> Counter[str]:
+        """Of the verifier since it started."""
+        return self._verifier.counts().result()
+
+    def answer(self, asked: Sequence[Asked], streams: int = 1) -> list[Answered]:
+        """All answers, in order; `streams` run at a time, the next beginning as one ends."""
+        arrived: SimpleQueue[tuple[int, Run | BaseException, float]] = SimpleQueue()
+        began: dict[int, float] = {}
+        runs: dict[int, list[tuple[Run, float]]] = {}
+        waiting = iter(enumerate(asked))
+
+        def begin(count: int) -> None:
+            for index, (request, draft) in islice(waiting, count):
+                began[index], runs[index] = time.perf_counter(), []
+                self._begin(request, draft, partial(_arrive, arrived, index))
+
+        begin(streams)
+        unfinished = len(asked)
+        while unfinished:
+            index, run, at = arrived.get()
+            if isinstance(run, BaseException):
+                raise run
+            runs[index].append((run, at - began[index]))
+            if run.finish_reason is not None:
+                unfinished -= 1
+                begin(1)
+        return [_answered(runs[index]) for index in range(len(asked))]
+
+    def _begin(self, request: GenerationRequest, draft: str | None, sink: partial[None]) -> None:
+        [session] = self._verifier.open([request], sink).result()
+        if draft is None:
+            return
+        self._drafts[draft].open(
+            OpenSession(
+                session=session,
+                seat=0,
+                verifier=self._verifier.address,
+                tokens=request.tokens,
+                prompt_length=request.prompt_length,
+                params=request.params,
+                choice=request.choice,
+                num_speculative_tokens=self._length,
+            )
+        )
+
+
+def _arrive(
+    arrived: SimpleQueue[tuple[int, Run | BaseException, float]], index: int, _: int, run: Run | BaseException
+) -> None:
+    arrived.put((index, run, time.perf_counter()))
+
+
+def _answered(runs: Sequence[tuple[Run, float]]) -> Answered:
+    return Answered(
+        tokens=tuple(token for run, _ in runs for token in run.tokens),
+        seconds=runs[-1][1],
+        first=runs[0][1],
+        passes=len(runs) - 1,
+        proposed=sum(run.proposed for run, _ in runs),
+        accepted=sum(run.accepted for run, _ in runs),
+    )

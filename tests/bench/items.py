@@ -1,0 +1,57 @@
+"""What is asked: held-out prompts of the shipped family's tasks, and the draft the bundle's router gives each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from core.bundle import Bundle, open_live
+from core.classifier import TaskClassifier
+from core.family import BUNDLE_DIR, TARGET_DIR
+from core.family.corpora import TASKS, items
+from core.tokenizer import load_tokenizer
+
+GENERAL, MIXED = "general", "mixed"
+SEED = 41  # prompts that nothing was tuned on
+MAX_TOKENS = 96
+
+
+class Item(NamedTuple):
+    """A prompt as the target's ids, the family task it is of, and the bundle's slot that the router chose."""
+
+    number: int
+    prompt: str
+    tokens: tuple[int, ...]
+    task: str
+    slot: str
+
+
+def live_bundle() -> Bundle:
+    """The shipped bundle."""
+    bundle = open_live(BUNDLE_DIR).bundle
+    if bundle is None:
+        raise SystemExit("no bundle; make it with: taskspec retrain --config train_jobs/family.yaml")
+    return bundle
+
+
+def held_out(per_task: int) -> Sequence[Item]:
+    """`per_task` prompts of each task, tasks taking turns, the same every time."""
+    tokenizer = load_tokenizer(TARGET_DIR)
+    router = live_bundle().router
+    classifier = None if router is None else TaskClassifier.load(router)
+    drawn = chain.from_iterable(zip(*(items(task, per_task, SEED, split="held_out") for task in TASKS), strict=True))
+    asked = []
+    for number, item in enumerate(drawn):
+        tokens = tokenizer.encode_chat([{"role": "user", "content": item.prompt}])
+        prior = {GENERAL: 1.0} if classifier is None else classifier.predict(tokens)
+        asked.append(Item(number, item.prompt, tuple(tokens), item.task, max(prior, key=lambda name: prior[name])))
+    return asked
+
+
+def draft_directories() -> dict[str, str | None]:
+    """Label of each draft -> its PEFT or model directory, None for the draft as it is."""
+    bundle = live_bundle()
+    slots = {task: bundle.directory(task) for task in bundle.manifest.slots if task != GENERAL}
+    found = slots | {MIXED: bundle.control(MIXED)}
+    return {GENERAL: None} | {label: str(directory) if directory else None for label, directory in found.items()}
