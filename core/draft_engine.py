@@ -16,7 +16,7 @@ from core.draft_session import DraftSession
 from core.messages import Close, Commit, OpenSession, Propose
 from core.model.base import Model, Rows
 from core.step_rule import Smoothed
-from core.warps import GeneratedCounts, sample
+from core.warps import GeneratedCounts, score
 
 
 class DraftConfig(NamedTuple):
@@ -135,8 +135,10 @@ class DraftEngine:
             return
         logits = self._model.forward([rows for _, rows in batch])
         drafting = [session for session, rows in batch if rows.num_logits]
-        for row, session in enumerate(drafting):
-            session.chain.append(self._draw(session, logits[row : row + 1]))
+        if drafting:
+            scores = [self._score(session, logits[row : row + 1]) for row, session in enumerate(drafting)]
+            for session, token in zip(drafting, torch.cat(scores).argmax(-1).tolist(), strict=True):
+                session.chain.append(token)
         self.counts["steps"] += 1
         self.counts["drafted"] += len(drafting)
 
@@ -159,9 +161,9 @@ class DraftEngine:
     def _repeat_after(self) -> float:
         return 3 * self._round.mean
 
-    def _draw(self, session: DraftSession, logits: torch.Tensor) -> int:
-        opened = session.opened
-        history = None
-        if opened.params.penalised:
-            history = GeneratedCounts(session.tokens(opened.prompt_length, session.length))
-        return sample(logits, opened.params, opened.choice, session.length, history, (), self._num_valid)[0]
+    def _score(self, session: DraftSession, logits: torch.Tensor) -> torch.Tensor:
+        params = session.opened.params
+        history = GeneratedCounts()
+        if params.penalised:
+            history.update(session.tokens(session.opened.prompt_length, session.length))
+        return score(logits, params, session.noise, session.length, history, (), self._num_valid)

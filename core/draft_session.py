@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
+from core.dice import NoiseWindow
 from core.messages import Commit, OpenSession, Propose
 
 
@@ -17,6 +18,7 @@ class DraftSession:
     def __init__(self, opened: OpenSession, peer: bytes, now: float) -> None:
         self.opened = opened
         self.peer = peer
+        self.noise = NoiseWindow(opened.params.seed, opened.choice)
         self.committed = list(opened.tokens)
         self.chain: list[int] = []
         self.start = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -27,7 +28,7 @@ from core.session_table import SessionTable
 from core.speculation_length import Others, best_length
 from core.step_rule import Standing, StepCosts, seconds_to_wait
 from core.verify_session import Seat, VerifySession
-from core.warps import sample
+from core.warps import score
 
 WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it
 
@@ -150,13 +151,13 @@ class VerifyEngine:
         logits = self._model.forward([Rows(f.session.number, f.tokens, f.num_logits) for f in feeds])
         self.costs.observe(sum(len(f.tokens) for f in feeds), self._clock() - began)
         self.counts["steps"] += 1
-        committed: list[VerifySession] = []
+        drawn_for: list[tuple[VerifySession, _Feed, torch.Tensor]] = []
         for feed, rows in zip(feeds, torch.split(logits, [f.num_logits for f in feeds]), strict=True):
             if feed.num_logits:
-                sharing = self._sessions.share(feed.session)
-                runs += [(session.number, self._commit(session, rows, feed.proposals)) for session in sharing]
-                committed += sharing
-        self._ask(committed)
+                drawn_for += [(session, feed, rows) for session in self._sessions.share(feed.session)]
+        for (session, feed, rows), drawn in zip(drawn_for, self._draw(drawn_for), strict=True):
+            runs.append((session.number, self._commit(session, rows, drawn, feed.proposals)))
+        self._ask([session for session, _, _ in drawn_for])
         return runs
 
     # ---- sessions
@@ -242,9 +243,23 @@ class VerifyEngine:
                 feeds.append(_Feed(session, chunk, (), int(cached + len(chunk) == session.length)))
         return feeds
 
-    def _commit(self, session: VerifySession, logits: torch.Tensor, proposals: tuple[int, ...]) -> Run:
-        chain, params, num_valid = session.chain, session.chain.params, self._vocabulary.num_valid
-        drawn = sample(logits, params, chain.choice, session.length, chain.counts, proposals, num_valid)
+    def _draw(self, rows_of: Sequence[tuple[VerifySession, _Feed, torch.Tensor]]) -> list[list[int]]:
+        """The target's token for every row of every session, taken off the device in one piece."""
+        if not rows_of:
+            return []
+        num_valid = self._vocabulary.num_valid
+        scores = [
+            score(rows, s.chain.params, s.noise, s.length, s.chain.counts, feed.proposals, num_valid)
+            for s, feed, rows in rows_of
+        ]
+        drawn = torch.cat(scores).argmax(-1).tolist()
+        ends = accumulate(len(rows) for rows in scores)
+        return [drawn[end - len(rows) : end] for rows, end in zip(scores, ends, strict=True)]
+
+    def _commit(
+        self, session: VerifySession, logits: torch.Tensor, drawn: list[int], proposals: tuple[int, ...]
+    ) -> Run:
+        chain, params = session.chain, session.chain.params
         logprobs = () if params.logprobs is None else token_logprobs(logits, drawn, params.logprobs)
         run = chain.commit(drawn, proposals, logprobs)
         session.committed(run.tokens)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.commit import Chain
+from core.dice import NoiseWindow
 from core.messages import Commit, Propose
 from core.reply import Reply
 from core.speculation_length import Probe
@@ -85,6 +86,7 @@ class VerifySession:
     def __init__(self, number: int, chain: Chain, max_proposed: int, leader: VerifySession | None) -> None:
         self.number = number
         self.chain = chain
+        self.noise = NoiseWindow(chain.params.seed, chain.choice)
         self.max_proposed = max_proposed
         self.wanted = max_proposed  # of the draft's next proposal
         self.probing = False  # what is wanted is wanted to see how good the draft is

@@ -1,7 +1,7 @@
 """From raw logits to a drawn token: the warps of the request, then the dice.
 
-Enters: float32 logits of one session's rows and its `SamplingParams`. Leaves: one token per row. Both engines draw
-through `sample`, so draft and target follow one law.
+Enters: float32 logits of one session's rows and its `SamplingParams`. Leaves: one token per row, or the scores whose
+largest that is. Draft and target engine both draw by `score`, so they follow one law.
 
 The warped logits z are not divided by the temperature T: the token is argmax(z + T * gumbel), a sample of
 softmax(z / T), and at T = 0 simply the most likely token. Order: penalties, logit bias, ids the tokenizer lacks, then
@@ -18,7 +18,7 @@ from itertools import islice
 
 import torch
 
-from core.dice import gumbel
+from core.dice import NoiseWindow, gumbel
 from core.sampling_params import SamplingParams
 
 GeneratedCounts = Counter[int]  # how often each token was generated; the prompt is never counted
@@ -49,6 +49,27 @@ def sample(
     return draw(z, params, choice, range(first_position, first_position + len(logits)))
 
 
+def score(
+    logits: torch.Tensor,
+    params: SamplingParams,
+    noise: NoiseWindow,
+    first_position: int,
+    history: GeneratedCounts,
+    proposed: Sequence[int],
+    num_valid: int,
+) -> torch.Tensor:
+    """What `sample` draws the largest of: float32 [n, num_valid], for engines that draw for many sessions at once.
+
+    `noise` is that of the session, with the request's seed and choice.
+    """
+    logits = logits[:, :num_valid]
+    counts = count_rows(history, proposed, logits) if params.penalised else None
+    z = warp(logits, params, counts, num_valid)
+    if params.greedy:
+        return z
+    return _scores(z, params.temperature, noise.rows(first_position, len(z), num_valid, z.device))
+
+
 def draw(z: torch.Tensor, params: SamplingParams, choice: int, positions: Sequence[int] | torch.Tensor) -> list[int]:
     """The token of each row of warped logits [n, V], for the given absolute positions."""
     noise = None
@@ -60,11 +81,13 @@ def draw(z: torch.Tensor, params: SamplingParams, choice: int, positions: Sequen
 
 
 def pick(z: torch.Tensor, temperature: float, noise: torch.Tensor | None) -> torch.Tensor:
-    """argmax(z + temperature * noise) over the last dimension, ties to the lowest id; no noise is temperature 0.
+    """argmax(z + temperature * noise) over the last dimension, ties to the lowest id; no noise is temperature 0."""
+    return (z if noise is None else _scores(z, temperature, noise)).argmax(-1)
 
-    Two roundings, not one: a fused multiply-add would differ between kernels.
-    """
-    return (z if noise is None else (noise * temperature).add_(z)).argmax(-1)
+
+def _scores(z: torch.Tensor, temperature: float, noise: torch.Tensor) -> torch.Tensor:
+    # two roundings, not one: a fused multiply-add would differ between kernels
+    return (noise * temperature).add_(z)
 
 
 def warp(logits: torch.Tensor, params: SamplingParams, counts: torch.Tensor | None, num_valid: int) -> torch.Tensor:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.dice import bits, gumbel, gumbel_of
+from core import dice
+from core.dice import NoiseWindow, bits, gumbel, gumbel_of
 from core.sampling_params import SamplingParams
 from core.warps import draw, pick
 from tests.core import reference
@@ -86,3 +88,31 @@ def test_the_first_choice_of_several_is_the_only_choice_of_one() -> None:
     first, second = draw(z, params, 0, range(4)), draw(z, params, 1, range(4))
     assert first == [max(range(300), key=lambda v: reference.gumbel(99, 0, i, v)) for i in range(4)]
     assert second == [max(range(300), key=lambda v: reference.gumbel(99, 1, i, v)) for i in range(4)]
+
+
+def test_a_window_gives_the_rows_whatever_is_asked_of_it() -> None:
+    window, device, where = NoiseWindow(5, 2), torch.device("cpu"), 100
+    turns = Random(3)
+    for _ in range(200):
+        where = max(0, where + turns.randint(-8, 12)) if turns.random() < 0.95 else turns.randint(0, 5000)
+        count = turns.randint(1, 20)
+        wanted = gumbel(5, 2, torch.arange(where, where + count), 33)
+        assert torch.equal(window.rows(where, count, 33, device), wanted)
+
+
+def test_a_window_makes_every_row_once_and_keeps_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    original = dice.gumbel
+
+    def counted(seed: int, choice: int, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
+        made.extend(positions.tolist())
+        return original(seed, choice, positions, vocab_size)
+
+    monkeypatch.setattr(dice, "gumbel", counted)
+    window = NoiseWindow(5, 0)
+    for first in range(0, 400, 4):
+        window.rows(first, 7, 33, torch.device("cpu"))
+        window.rows(max(0, first - 3), 7, 33, torch.device("cpu"))
+        assert window._made is not None
+        assert len(window._made) <= 3 * dice.ROWS_AT_ONCE
+    assert made == sorted(set(made))
