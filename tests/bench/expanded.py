@@ -5,9 +5,13 @@ Labelled as what they are: the size is real and so is the cost of a pass, the an
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-from core.family import TARGET_DIR
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from core.family import DRAFT_DIR, TARGET_DIR
 from core.family.expansion import Geometry, expand
 
 GEOMETRIES = {
@@ -24,4 +28,17 @@ def target(size: str, cache: Path) -> Path:
     directory = cache / f"target-{size}"
     if not (directory / "config.json").exists():
         expand(TARGET_DIR, directory, GEOMETRIES[size])
+    return directory
+
+
+def useless_draft(cache: Path) -> Path:
+    """The shipped draft with random weights."""
+    directory = cache / "useless-draft"
+    if not (directory / "config.json").exists():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(DRAFT_DIR))
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            directory.mkdir(parents=True, exist_ok=True)
+            shutil.copy(DRAFT_DIR / name, directory / name)
+        model.save_pretrained(directory)
     return directory

@@ -1,0 +1,204 @@
+"""Decoding one stream: how much faster speculation is, in process and over HTTP, beside transformers.
+
+    python -m tests.bench.decode [--size 100m] [--per-task 4] [--out tests/bench/results/decode]
+
+Every prompt is answered by all contenders in turn, each time in another order: plain decoding, the draft as it is
+(`general`), one adapter for all tasks (`mixed`), the task's own as the router has it (`task`), transformers' generate
+and its assisted generation with the task's draft. All of ours must give the same tokens, or it stops. Ratios are of
+seconds per token, from request to last token, prompt by prompt. Takes about 10 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from rich.progress import Progress
+
+from core.generation import GenerationRequest
+from core.sampling_params import SamplingParams
+from core.verify_engine import VerifyConfig
+from tests.bench import machine
+from tests.bench.decode_plot import plot
+from tests.bench.engines import Answered, Asked, Engines
+from tests.bench.expanded import GEOMETRIES, target
+from tests.bench.hugging_face import HuggingFace, Job
+from tests.bench.items import GENERAL, MIXED, Item, draft_directories, held_out
+from tests.bench.over_http import service
+from tests.bench.paired import Durations, Ratio, rotated
+
+PLAIN, TASK, GENERATE, ASSISTED = "plain", "task", "transformers", "transformers assisted"
+OURS = (PLAIN, GENERAL, MIXED, TASK)
+IN_PROCESS, HTTP = "in process", "over HTTP"
+
+Contender = Callable[[Item, float], Answered]
+
+
+@dataclass
+class Place:
+    """What was measured in one place at one temperature."""
+
+    name: str
+    temperature: float
+    durations: Durations = field(default_factory=Durations)
+    tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    passes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    tasks: dict[int, str] = field(default_factory=dict)
+
+    def add(self, contender: str, item: Item, answered: Answered) -> None:
+        self.durations.add(contender, item.number, answered.seconds / len(answered.tokens))
+        self.tokens[contender] += len(answered.tokens) - 1
+        self.passes[contender] += answered.passes
+        self.tasks[item.number] = item.task
+
+    def tokens_per_pass(self, contender: str) -> float:
+        return self.tokens[contender] / max(1, self.passes[contender])
+
+    def by_task(self, contender: str, baseline: str) -> dict[str, Ratio]:
+        return {
+            task: self.durations.ratio(contender, baseline, {n: of == task for n, of in self.tasks.items()})
+            for task in dict.fromkeys(self.tasks.values())
+        }
+
+
+def measure(
+    name: str, contenders: Mapping[str, Contender], items: Sequence[Item], temperature: float, progress: Progress
+) -> Place:
+    """Every contender answers every item; raises SystemExit where one of ours differs from plain decoding."""
+    place = Place(name, temperature)
+    shown = progress.add_task(f"{name}, temperature {temperature:g}", total=len(items) * len(contenders))
+    for contender in contenders.values():  # first calls lay out memory
+        contender(items[0], temperature)
+    for item in items:
+        said: dict[str, tuple[int, ...]] = {}
+        for contender in rotated(list(contenders), item.number):
+            answered = contenders[contender](item, temperature)
+            place.add(contender, item, answered)
+            if contender in OURS:
+                said[contender] = answered.tokens
+            progress.advance(shown)
+        if len(set(said.values())) > 1:
+            raise SystemExit(f"answers differ: {name}, temperature {temperature:g}, {item.prompt!r}: {said}")
+    return place
+
+
+def in_process(engines: Engines, theirs: HuggingFace, max_tokens: int) -> dict[str, Contender]:
+    """Ours without Ray and transformers'."""
+
+    def ours(contender: str) -> Contender:
+        def answer(item: Item, temperature: float) -> Answered:
+            params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=temperature)
+            request = GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
+            [answered] = engines.answer([Asked(request, draft_of(contender, item))])
+            return answered
+
+        return answer
+
+    return {contender: ours(contender) for contender in OURS} | transformers(theirs, max_tokens)
+
+
+def transformers(theirs: HuggingFace, max_tokens: int) -> dict[str, Contender]:
+    def answer(item: Item, temperature: float, draft: str | None) -> Answered:
+        return theirs.answer(Job(item.tokens, max_tokens, temperature, item.number, draft))
+
+    return {
+        GENERATE: lambda item, temperature: answer(item, temperature, None),
+        ASSISTED: lambda item, temperature: answer(item, temperature, item.slot),
+    }
+
+
+def draft_of(contender: str, item: Item) -> str | None:
+    return {PLAIN: None, TASK: item.slot}.get(contender, contender)
+
+
+def table(places: Sequence[Place]) -> str:
+    """Markdown."""
+    lines = [
+        "| where | temperature | contender | ms per token (quartiles) | tokens per target pass | times plain (95 %) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for place in places:
+        for contender in place.durations.contenders:
+            median, low, high = (1e3 * seconds for seconds in place.durations.quartiles(contender))
+            lines.append(
+                f"| {place.name} | {place.temperature:g} | {contender} | {median:.1f} ({low:.1f} to {high:.1f}) "
+                f"| {place.tokens_per_pass(contender):.2f} | {place.durations.ratio(contender, PLAIN)} |"
+            )
+    lines += ["", "| where | temperature | task | task's draft, times plain | times transformers assisted |"]
+    lines += ["|---|---|---|---|---|"]
+    for place in places:
+        assisted = place.by_task(TASK, ASSISTED) if ASSISTED in place.durations.contenders else {}
+        for task, ratio in place.by_task(TASK, PLAIN).items():
+            lines.append(f"| {place.name} | {place.temperature:g} | {task} | {ratio} | {assisted.get(task, '')} |")
+        if assisted:
+            plain, theirs = (place.durations.ratio(TASK, other) for other in (PLAIN, ASSISTED))
+            lines.append(f"| {place.name} | {place.temperature:g} | **all** | {plain} | {theirs} |")
+    return "\n".join(lines)
+
+
+def as_json(places: Sequence[Place]) -> list[dict[str, object]]:
+    return [
+        {
+            "where": place.name,
+            "temperature": place.temperature,
+            "contenders": {
+                contender: {
+                    "seconds_per_token": place.durations.quartiles(contender),
+                    "tokens_per_pass": place.tokens_per_pass(contender),
+                    "times_plain": place.durations.ratio(contender, PLAIN)._asdict(),
+                }
+                for contender in place.durations.contenders
+            },
+            "times_plain_by_task": {task: ratio._asdict() for task, ratio in place.by_task(TASK, PLAIN).items()},
+        }
+        for place in places
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.decode", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
+    parser.add_argument("--per-task", type=int, default=4, help="prompts of each of the six tasks")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--length", type=int, default=6, help="most tokens proposed for a pass")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads of the verifier")
+    parser.add_argument("--their-threads", type=int, default=2, help="torch threads of transformers")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    parser.add_argument("--where", choices=("process", "http", "both"), default="both")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
+    parser.add_argument("--out", type=Path, default=Path("tests/bench/results/decode"))
+    chosen = parser.parse_args(argv)
+    torch.set_num_threads(chosen.threads)
+    directory, items, drafts = target(chosen.size, chosen.cache), held_out(chosen.per_task), draft_directories()
+    places: list[Place] = []
+    with ExitStack() as running, Progress() as progress:
+        theirs = running.enter_context(HuggingFace(directory, drafts, chosen.length, chosen.their_threads))
+        if chosen.where != "http":
+            config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
+            with Engines(directory, drafts, config, torch.bfloat16) as engines:
+                contenders = in_process(engines, theirs, chosen.max_tokens)
+                places += [measure(IN_PROCESS, contenders, items, t, progress) for t in chosen.temperatures]
+        if chosen.where != "process":
+            served = running.enter_context(service(directory, chosen.length, chosen.max_tokens, chosen.threads))
+            contenders = {
+                name: lambda item, temperature, name=name: served.answer(item, draft_of(name, item), temperature)
+                for name in OURS
+            } | transformers(theirs, chosen.max_tokens)
+            places += [measure(HTTP, contenders, items, t, progress) for t in chosen.temperatures]
+    facts = {key: value for key, value in vars(chosen).items() if key not in ("out", "cache")} | machine.facts()
+    text = f"{table(places)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
+    print(text)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    (chosen.out / "decode.md").write_text(text)
+    (chosen.out / "decode.json").write_text(json.dumps({"facts": facts, "places": as_json(places)}, indent=1) + "\n")
+    plot(places, chosen.out / "decode.png")
+
+
+if __name__ == "__main__":
+    main()

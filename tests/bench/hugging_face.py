@@ -1,0 +1,116 @@
+"""transformers' own generation on the very same models, in a process of its own: plain, and assisted by a draft.
+
+It speculates as ours does, a fixed number of tokens a pass and no confidence threshold; with its own defaults it was
+no faster on these models.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from core.family import DRAFT_DIR
+from tests.bench.engines import Answered
+
+
+class Job(NamedTuple):
+    """A prompt to continue; `draft` is the assistant's label, None for none."""
+
+    tokens: tuple[int, ...]
+    max_tokens: int
+    temperature: float
+    seed: int
+    draft: str | None
+
+
+class HuggingFace:
+    """A context manager; `threads` are torch's."""
+
+    def __init__(self, target: Path, drafts: Mapping[str, str | None], length: int, threads: int) -> None:
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=_serve, args=(theirs, target, dict(drafts), length, threads), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._pipe.recv()
+
+    def __enter__(self) -> HuggingFace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pipe.close()
+        self._process.join()
+
+    def answer(self, job: Job) -> Answered:
+        self._pipe.send(job)
+        answered: Answered = self._pipe.recv()
+        return answered
+
+
+def _serve(pipe: Connection, target: Path, drafts: Mapping[str, str | None], length: int, threads: int) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(threads)
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.bfloat16).eval()
+
+    def assistant(directory: str | None) -> Any:
+        whole = directory is not None and not (Path(directory) / "adapter_config.json").exists()
+        base = AutoModelForCausalLM.from_pretrained(directory if whole else DRAFT_DIR, dtype=torch.float32)
+        if directory is not None and not whole:
+            base = PeftModel.from_pretrained(base, directory).merge_and_unload()
+        base.generation_config.num_assistant_tokens = length
+        base.generation_config.num_assistant_tokens_schedule = "constant"
+        base.generation_config.assistant_confidence_threshold = 0.0
+        return base.eval()
+
+    assistants = {label: assistant(directory) for label, directory in drafts.items()}
+    pipe.send(None)
+    try:
+        while True:
+            job: Job = pipe.recv()
+            pipe.send(_answer(model, None if job.draft is None else assistants[job.draft], job))
+    except EOFError:
+        return
+
+
+def _answer(model: Any, assistant: Any, job: Job) -> Answered:
+    import torch
+
+    torch.manual_seed(job.seed)
+    ids = torch.tensor([job.tokens])
+    law: dict[str, Any] = {"do_sample": False}
+    if job.temperature:
+        law = {"do_sample": True, "temperature": job.temperature, "top_k": 0}
+    arrived: list[float] = []
+    model_forward = model.forward
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        output = model_forward(*args, **kwargs)
+        arrived.append(time.perf_counter())
+        return output
+
+    model.forward = timed
+    began = time.perf_counter()
+    try:
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=job.max_tokens,
+            assistant_model=assistant,
+            **law,
+        )
+    finally:
+        model.forward = model_forward
+    seconds = time.perf_counter() - began
+    tokens = tuple(output[0, len(job.tokens) :].tolist())
+    return Answered(tokens, seconds, arrived[0] - began, len(arrived) - 1, 0, 0)

@@ -1,0 +1,56 @@
+"""The same target and drafts behind HTTP: the whole service on a Ray of its own, asked as a client asks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from serve_app.bundled import with_bundle, with_controls
+from serve_app.config import load_config
+from serve_app.demo_client import OFF, Client, Question
+from serve_app.hosting import hosted
+from serve_app.local_cluster import free_port
+from tests.bench.engines import Answered
+from tests.bench.items import Item
+
+LOOPBACK = "127.0.0.1"
+
+
+class Service:
+    """Asks a running service one question at a time, always on the same loop and connection."""
+
+    def __init__(self, url: str, model: str, pools: dict[str, str], max_tokens: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = Client(url, model)
+        self._pools = pools
+        self._max_tokens = max_tokens
+
+    def answer(self, item: Item, draft: str | None, temperature: float) -> Answered:
+        """`draft` is a slot of the bundle or a control; None switches speculation off."""
+        speculation = OFF if draft is None else {"task": self._pools.get(draft, draft)}
+        question = Question(item.task, item.prompt, temperature, item.number)
+        began = time.perf_counter()
+        answer = self._loop.run_until_complete(self._client.ask(question, speculation, max_tokens=self._max_tokens))
+        seconds = time.perf_counter() - began
+        passes = len(answer.runs) - 1
+        return Answered(tuple(answer.tokens), seconds, 0.0, passes, answer.proposed, answer.accepted)
+
+
+@contextmanager
+def service(target: Path, length: int, max_tokens: int, threads: int) -> Iterator[Service]:
+    """The family's service with another target of the same answers."""
+    served, pools = with_controls(with_bundle(load_config("family")))
+    config = served.config.model_copy(
+        update={
+            "target": served.config.target.model_copy(update={"model": str(target), "threads": threads}),
+            "draft": served.config.draft.model_copy(update={"num_speculative_tokens": length}),
+        }
+    )
+    with hosted(replace(served, config=config), LOOPBACK, free_port(LOOPBACK), Console(stderr=True)) as running:
+        yield Service(running.url, config.name, pools, max_tokens)
