@@ -15,6 +15,7 @@ import torch
 from core.draft_session import DraftSession
 from core.messages import Close, Commit, OpenSession, Propose
 from core.model.base import Model, Rows
+from core.overlap import Overlap
 from core.step_rule import Smoothed
 from core.warps import GeneratedCounts, score
 
@@ -38,6 +39,8 @@ class DraftEngine:
         self._num_valid = num_valid
         self._clock = clock
         self._round = Smoothed(config.first_repeat / 3)
+        self._pass = Smoothed(0.0)
+        self._overlap = Overlap()
         self._sessions: dict[int, DraftSession] = {}
 
     def gauges(self) -> Counter[str]:
@@ -47,7 +50,7 @@ class DraftEngine:
     @property
     def drafting(self) -> bool:
         """Whether some chain is not yet as long as it may be."""
-        return any(not session.complete for session in self._sessions.values())
+        return any(not session.full(ahead=self._overlap.on) for session in self._sessions.values())
 
     def peers(self) -> set[bytes]:
         """The verifiers that sessions are drafted for."""
@@ -87,14 +90,20 @@ class DraftEngine:
         ):
             self.counts["dropped_bad_commit"] += 1
             return None
-        now = session.heard_at = self._clock()
+        now, before = self._clock(), session.heard_at
+        session.heard_at = now
         if message.tokens:  # without any it only says that the session lives
             if session.answered_at is not None:
                 self._round.observe(now - session.answered_at)
             session.due, session.answered_at = True, None
+        known = len(session.committed)
         cut = session.take(message)
         if cut is not None:
             self._forget(session, cut)
+        if committed := len(session.committed) - known:
+            self.counts["rounds"] += 1
+            self.counts["rounds_foreseen"] += bool(session.chain)
+            self._overlap.observe(committed, now - before, session.asked * self._pass.mean / max(now - before, 1e-9))
         return None
 
     def outgoing(self) -> list[tuple[bytes, Propose]]:
@@ -130,15 +139,19 @@ class DraftEngine:
     @torch.inference_mode()
     def step(self) -> None:
         """One draft pass: a token for every unfinished chain, or a chunk of its prompt."""
-        batch = [(session, self._rows(session)) for session in self._sessions.values() if not session.complete]
+        ahead = self._overlap.on
+        batch = [(session, self._rows(session)) for session in self._sessions.values() if not session.full(ahead=ahead)]
         if not batch:
             return
+        began = self._clock()
         logits = self._model.forward([rows for _, rows in batch])
         drafting = [session for session, rows in batch if rows.num_logits]
         if drafting:
             scores = [self._score(session, logits[row : row + 1]) for row, session in enumerate(drafting)]
             for session, token in zip(drafting, torch.cat(scores).argmax(-1).tolist(), strict=True):
                 session.chain.append(token)
+        if len(drafting) == len(batch):  # no prefill among it
+            self._pass.observe(self._clock() - began)
         self.counts["steps"] += 1
         self.counts["drafted"] += len(drafting)
 

@@ -42,6 +42,13 @@ class DraftSession:
     def complete(self) -> bool:
         return len(self.chain) >= self.wanted
 
+    def full(self, *, ahead: bool) -> bool:
+        """Whether there is nothing to draft; `ahead` goes on to what is wanted after this proposal, all accepted."""
+        if not ahead or not self.wanted:
+            return self.complete
+        generated = len(self.committed) - self.opened.prompt_length
+        return len(self.chain) >= min(2 * self.wanted + 1, self.opened.params.max_tokens - generated - 1)
+
     def tokens(self, begin: int, end: int) -> list[int]:
         """Tokens at absolute positions `begin` to `end`, chain included."""
         split = len(self.committed)
@@ -64,4 +71,4 @@ class DraftSession:
         return None
 
     def proposal(self) -> Propose:
-        return Propose(self.opened.session, self.opened.seat, len(self.committed), tuple(self.chain))
+        return Propose(self.opened.session, self.opened.seat, len(self.committed), tuple(self.chain[: self.wanted]))
