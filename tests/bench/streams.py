@@ -1,0 +1,183 @@
+"""Throughput with many streams at once: speculation with a good and with a useless draft beside plain decoding.
+
+    python -m tests.bench.streams [--size 100m] [--streams 1 2 4 8 16 32] [--out tests/bench/results/streams]
+
+In process, no Ray: the target in this process, each draft in its own. A turn is a batch of prompts of all tasks, two
+per stream, the next beginning as one ends; contenders take turns on the same batch. `task` is the draft the router
+chose for each prompt (different drafts in one batch), `useless` has random weights. With 8 streams transformers'
+assisted generation answers the same batch one request after another. Takes about 10 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from rich.progress import Progress
+
+from core.generation import GenerationRequest
+from core.sampling_params import SamplingParams
+from core.verify_engine import VerifyConfig
+from tests.bench import machine
+from tests.bench.engines import Asked, Engines
+from tests.bench.expanded import GEOMETRIES, target, useless_draft
+from tests.bench.hugging_face import HuggingFace, Job
+from tests.bench.items import Item, draft_directories, held_out
+from tests.bench.paired import Durations, rotated
+
+PLAIN, TASK, USELESS, ASSISTED = "plain", "task", "useless", "transformers assisted"
+ONE_BY_ONE = 8  # streams at which transformers is measured beside ours
+
+
+@dataclass
+class Level:
+    """What was measured with so many streams; `without` counts target passes of a session with nothing proposed."""
+
+    streams: int
+    durations: Durations = field(default_factory=Durations)
+    passes: dict[str, int] = field(default_factory=dict)
+    without: dict[str, int] = field(default_factory=dict)
+
+    def share_without(self, contender: str) -> float:
+        return self.without.get(contender, 0) / max(1, self.passes.get(contender, 0))
+
+
+class Batches:
+    """Runs one batch for one contender."""
+
+    def __init__(self, engines: Engines, theirs: HuggingFace, max_tokens: int, temperature: float) -> None:
+        self._engines = engines
+        self._theirs = theirs
+        self._max_tokens = max_tokens
+        self._temperature = temperature
+
+    def run(self, level: Level, contender: str, items: Sequence[Item], turn: int) -> None:
+        if contender == ASSISTED:
+            began = time.perf_counter()
+            answers = [
+                self._theirs.answer(Job(item.tokens, self._max_tokens, self._temperature, item.number, item.slot))
+                for item in items
+            ]
+            seconds = time.perf_counter() - began
+        else:
+            draft_of: Mapping[str, Callable[[Item], str | None]] = {
+                PLAIN: lambda _: None,
+                TASK: lambda item: item.slot,
+                USELESS: lambda _: USELESS,
+            }
+            asked = [Asked(self._request(item), draft_of[contender](item)) for item in items]
+            before = self._engines.counts()
+            began = time.perf_counter()
+            answers = self._engines.answer(asked, level.streams)
+            seconds = time.perf_counter() - began
+            after = self._engines.counts()
+            passes = sum(answer.passes for answer in answers)
+            level.passes[contender] = level.passes.get(contender, 0) + passes + len(answers)
+            new = after["plain_passes"] - before["plain_passes"]
+            level.without[contender] = level.without.get(contender, 0) + new
+        level.durations.add(contender, turn, seconds / sum(len(answer.tokens) for answer in answers))
+
+    def _request(self, item: Item) -> GenerationRequest:
+        params = SamplingParams(seed=item.number, max_tokens=self._max_tokens, temperature=self._temperature)
+        return GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
+
+
+def measure(batches: Batches, items: Sequence[Item], streams: int, turns: int, progress: Progress) -> Level:
+    level = Level(streams)
+    contenders = [PLAIN, TASK, USELESS, *([ASSISTED] if streams == ONE_BY_ONE else [])]
+    shown = progress.add_task(f"{streams} streams", total=turns * len(contenders))
+    source = cycle(items)
+    for turn in range(turns):
+        batch = list(islice(source, 2 * streams))
+        for contender in rotated(contenders, turn):
+            batches.run(level, contender, batch, turn)
+            progress.advance(shown)
+    return level
+
+
+def table(levels: Sequence[Level]) -> str:
+    """Markdown."""
+    lines = [
+        "| streams | plain, tokens/s | task's draft, times plain (95 %) | useless draft, times plain (95 %) "
+        "| passes with k = 0: task / useless | times transformers assisted, one by one |",
+        "|---|---|---|---|---|---|",
+    ]
+    for level in levels:
+        seconds, *_ = level.durations.quartiles(PLAIN)
+        useful, useless = (level.durations.ratio(name, PLAIN) for name in (TASK, USELESS))
+        shares = " / ".join(f"{level.share_without(name):.2f}" for name in (TASK, USELESS))
+        theirs = level.durations.ratio(TASK, ASSISTED) if ASSISTED in level.durations.contenders else ""
+        lines.append(f"| {level.streams} | {1 / seconds:.0f} | {useful} | {useless} | {shares} | {theirs} |")
+    return "\n".join(lines)
+
+
+def plot(levels: Sequence[Level], file: Path) -> None:
+    figure = Figure(figsize=(5, 3), layout="constrained", dpi=150)
+    panel = figure.subplots()
+    for name, colour in ((PLAIN, "#767676"), (TASK, "#1f5fa8"), (USELESS, "#b9770e")):
+        rates = [1 / level.durations.quartiles(name)[0] for level in levels]
+        panel.plot([level.streams for level in levels], rates, marker="o", color=colour, label=name)
+    panel.set_xscale("log", base=2)
+    panel.set_xticks([level.streams for level in levels], [str(level.streams) for level in levels])
+    panel.set_xlabel("streams")
+    panel.set_ylabel("tokens per second, all streams")
+    panel.legend(frameon=False)
+    panel.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file)
+
+
+def as_json(levels: Sequence[Level]) -> list[dict[str, object]]:
+    return [
+        {
+            "streams": level.streams,
+            "seconds_per_token": {name: level.durations.quartiles(name) for name in level.durations.contenders},
+            "times_plain": {name: level.durations.ratio(name, PLAIN)._asdict() for name in level.durations.contenders},
+            "share_of_passes_without_proposals": {name: level.share_without(name) for name in level.passes},
+        }
+        for level in levels
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.streams", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--max-tokens", type=int, default=32)
+    parser.add_argument("--length", type=int, default=6, help="most tokens proposed for a pass")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads of the verifier")
+    parser.add_argument("--their-threads", type=int, default=2, help="torch threads of transformers")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
+    parser.add_argument("--out", type=Path, default=Path("tests/bench/results/streams"))
+    chosen = parser.parse_args(argv)
+    torch.set_num_threads(chosen.threads)
+    directory, items = target(chosen.size, chosen.cache), held_out(8)
+    own = draft_directories()
+    drafts = own | {USELESS: str(useless_draft(chosen.cache))}
+    config = VerifyConfig(max_sessions=max(chosen.streams), num_speculative_tokens=chosen.length)
+    with (
+        HuggingFace(directory, own, chosen.length, chosen.their_threads) as theirs,
+        Engines(directory, drafts, config, torch.bfloat16) as engines,
+        Progress() as progress,
+    ):
+        batches = Batches(engines, theirs, chosen.max_tokens, chosen.temperature)
+        levels = [measure(batches, items, streams, chosen.turns, progress) for streams in chosen.streams]
+    facts = {key: value for key, value in vars(chosen).items() if key not in ("out", "cache")} | machine.facts()
+    text = f"{table(levels)}\n\n{chosen.size} target in bf16, temperature {chosen.temperature:g}, {machine.line()}\n"
+    print(text)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    (chosen.out / "streams.md").write_text(text)
+    (chosen.out / "streams.json").write_text(json.dumps({"facts": facts, "levels": as_json(levels)}, indent=1) + "\n")
+    plot(levels, chosen.out / "streams.png")
+
+
+if __name__ == "__main__":
+    main()
