@@ -105,8 +105,10 @@ def measure(batches: Batches, items: Sequence[Item], streams: int, turns: int, p
 def table(levels: Sequence[Level]) -> str:
     """Markdown."""
     lines = [
-        "| streams | plain, tokens/s | task's draft, times plain (95 %) | useless draft, times plain (95 %) "
-        "| passes with k = 0: task / useless | times transformers assisted, one by one |",
+        (
+            "| streams | plain, tokens/s | task's draft, times plain (95 %) | useless draft, times plain (95 %) "
+            "| passes with k = 0: task / useless | times transformers assisted, one by one |"
+        ),
         "|---|---|---|---|---|---|",
     ]
     for level in levels:
