@@ -1,0 +1,71 @@
+"""The benchmarks' own parts, at the smallest size: they run, take turns, and count what they say they count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from rich.progress import Progress
+
+from core.verify_engine import VerifyConfig
+from tests.bench import decode, step, streams
+from tests.bench.engines import Engines
+from tests.bench.expanded import target
+from tests.bench.hugging_face import HuggingFace
+from tests.bench.items import GENERAL, held_out
+from tests.bench.paired import Durations, rotated
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return target("tiny", tmp_path_factory.mktemp("bench"))
+
+
+def test_a_ratio_is_taken_item_by_item() -> None:
+    durations = Durations()
+    for item, (slow, fast) in enumerate([(2.0, 1.0), (40.0, 10.0), (3.0, 1.0)]):  # the machine's speed drifts
+        durations.add("slow", item, slow)
+        durations.add("fast", item, fast)
+    durations.add("slow", "unmatched", 100.0)
+    ratio = durations.ratio("fast", "slow")
+    assert (ratio.median, ratio.items) == (3.0, 3)
+    assert 2.0 <= ratio.low <= 3.0 <= ratio.high <= 4.0
+    assert durations.ratio("fast", "slow", {0: True, 1: False}).median == 2.0
+    assert durations.quartiles("fast")[0] == 1.0
+
+
+def test_everyone_comes_first_as_often_as_any_other() -> None:
+    orders = [rotated(["a", "b", "c"], turn) for turn in range(6)]
+    assert sorted(order[0] for order in orders) == ["a", "a", "b", "b", "c", "c"]
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
+
+
+def test_passes_of_both_forwards_are_measured(tiny: Path) -> None:
+    found = step.measure(tiny, turns=2, sizes=(1, 5))
+    assert list(found) == [1, 5]
+    assert all(durations.ratio(step.OURS, step.THEIRS).items == 2 for durations in found.values())
+    assert step.table(found).count("\n") == 3
+
+
+def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None:
+    items = [item._replace(slot=GENERAL) for item in held_out(1)[:2]]
+    drafts = {GENERAL: None, "mixed": None}
+    config = VerifyConfig(max_sessions=2, num_speculative_tokens=4)
+    with (
+        HuggingFace(tiny, drafts, 4, threads=1) as theirs,
+        Engines(tiny, drafts, config, torch.bfloat16) as engines,
+        Progress(disable=True) as progress,
+    ):
+        place = decode.measure("here", decode.in_process(engines, theirs, 12), items, 0.0, progress)
+        level = streams.Level(2)
+        batches = streams.Batches(engines, theirs, 8, 1.0)
+        for contender in (streams.PLAIN, streams.TASK, streams.ASSISTED):
+            batches.run(level, contender, items, turn=0)
+    assert place.durations.contenders
+    assert set(place.durations.contenders) == {*decode.OURS, decode.GENERATE, decode.ASSISTED}
+    assert place.tokens_per_pass(decode.PLAIN) == place.tokens_per_pass(decode.GENERATE) == 1.0
+    assert place.tokens_per_pass(decode.ASSISTED) > 1.0
+    assert len(decode.as_json([place])) == 1
+    assert level.share_without(streams.PLAIN) == 1.0
+    assert "transformers assisted" in decode.table([place])
