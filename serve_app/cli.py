@@ -23,7 +23,7 @@ from rich.console import Console
 
 from core.errors import ConfigError, TaskSpecError
 from core.family import locate
-from serve_app import bundles_cli
+from serve_app import bundles_cli, load_cli
 from serve_app.config import GENERAL, ServiceConfig, load_config
 from serve_app.progress import stage
 
@@ -130,6 +130,7 @@ def own_ray(gpus: float) -> Iterator[None]:
         yield
 
 
+app.command()(load_cli.bench)
 app.add_typer(bundles_cli.app, name="bundles")
 for _entry in entry_points(group=COMMANDS):
     _entry.load()(app, own_ray)

@@ -80,6 +80,9 @@ class Ingress(Section):
 
     max_choices: int = Field(16, ge=1, description="largest `n` a request may ask for")
     max_ongoing_requests: int = Field(256, ge=1)
+    stream_interval_s: float = Field(
+        0.0, ge=0, le=60, description="streams send at this interval, so that chunks do not tell of runs; 0: every run"
+    )
     actors: Actors = Actors()
 
 

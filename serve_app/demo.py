@@ -14,8 +14,9 @@ from tokenizers import Tokenizer
 
 from core.family.corpora import TASKS, items
 from serve_app.bundled import Served
+from serve_app.chat_client import AS_ROUTED, OFF, Answer, Speculation
 from serve_app.config import GENERAL
-from serve_app.demo_client import AS_ROUTED, OFF, Answer, Client, Question, Speculation
+from serve_app.demo_client import DemoClient, Question
 from serve_app.demo_table import OWN, DemoTable, Outcome, most_routed, tokens_per_target_pass
 from serve_app.progress import stage
 from serve_app.transcript import Transcript, mark
@@ -51,7 +52,7 @@ class Demo:
     async def _run(self, asked: list[Question]) -> DemoTable:
         if self._aloud:
             self._explain()
-        async with Client(self._url, self._model) as client:
+        async with DemoClient(self._url, self._model) as client:
             by_task = {task: await self._one_task(client, task, asked) for task in TASKS}
             if self._aloud:
                 self._console.print()
@@ -69,12 +70,12 @@ class Demo:
         return DemoTable([Outcome(*each) for each in zip(asked, routed, compared, plain, strict=True)])
 
     async def _again(
-        self, client: Client, asked: Sequence[Question], how: str, speculation: Sequence[Speculation]
+        self, client: DemoClient, asked: Sequence[Question], how: str, speculation: Sequence[Speculation]
     ) -> list[Answer]:
         with stage(self._console, f"Asking all of it again {how}", f"All asked again {how}"):
             return await asyncio.gather(*map(client.ask, asked, speculation))
 
-    async def _one_task(self, client: Client, task: str, asked: Sequence[Question]) -> list[Answer]:
+    async def _one_task(self, client: DemoClient, task: str, asked: Sequence[Question]) -> list[Answer]:
         """All prompts of the task at once, the first one aloud."""
         first, *others = [question for question in asked if question.task == task]
         rest = asyncio.gather(*(client.ask(question, AS_ROUTED) for question in others))

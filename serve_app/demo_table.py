@@ -11,7 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from serve_app.demo_client import Answer, Question
+from serve_app.chat_client import Answer
+from serve_app.demo_client import Question
 
 OWN = "own"  # the draft of the task that most of a row's prompts were routed to
 

@@ -15,6 +15,7 @@ from serve_app.openai import errors
 from serve_app.openai.answers import streamed, whole
 from serve_app.openai.batch import Batch, chat_batch, completion_batch, unknown_model
 from serve_app.openai.body import JsonRoute
+from serve_app.openai.cadence import AT_ONCE, Cadence
 from serve_app.openai.formats import ChatFormat, CompletionFormat, Format
 from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields
 from serve_app.openai.responses import ChatCompletion, Completion, ErrorBody, Health, ModelCard, ModelList
@@ -24,12 +25,12 @@ TITLE = "TaskSpec"
 ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
 
 
-def create_app(service: Service) -> FastAPI:
-    """The application that answers for `service`."""
+def create_app(service: Service, cadence: Cadence = AT_ONCE) -> FastAPI:
+    """The application that answers for `service`; streams leave at the cadence."""
     app = FastAPI(title=TITLE, description="An OpenAI-compatible service with task-specialised speculative decoding.")
     errors.install(app)
     app.include_router(_facts(service))
-    app.include_router(_generation(service))
+    app.include_router(_generation(service, cadence))
     return app
 
 
@@ -59,12 +60,12 @@ def _facts(service: Service) -> APIRouter:
     return router
 
 
-def _generation(service: Service) -> APIRouter:
+def _generation(service: Service, cadence: Cadence) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, responses=ERRORS)
 
     async def answer(request: Request, body: GenerationFields, batch: Batch, form: Format) -> Response:
         if body.stream:
-            return await streamed(request, batch, service, form, body.include_usage)
+            return await streamed(request, batch, service, form, body.include_usage, cadence)
         return await whole(request, batch, service, form)
 
     @router.post("/v1/completions", response_model=None, responses={200: {"model": Completion}})

@@ -31,6 +31,7 @@ from serve_app.bundled import Served
 from serve_app.calls import hang_up, replica_lost
 from serve_app.config import GENERAL, pool_application
 from serve_app.http import create_app
+from serve_app.openai.cadence import Cadence
 from serve_app.received import Received
 from serve_app.service import ChoiceRun, Overloaded, Speculation
 from serve_app.wiring import Wiring
@@ -66,7 +67,7 @@ class SpeculativeIngress:
         self._heard_at = -math.inf  # when a verifier last sent a run
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return create_app(self)
+        return create_app(self, Cadence(self._config.ingress.stream_interval_s))
 
     def describe(self) -> dict[str, object]:
         """Facts for /v1/models."""

@@ -1,4 +1,4 @@
-"""What a command shows while something takes its time: a spinner with seconds, then one line that stays."""
+"""What a command shows while something takes its time: a spinner with seconds, or a bar where the end is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 @contextmanager
@@ -23,3 +31,25 @@ def stage(console: Console, doing: str, done: str = "") -> Iterator[None]:
         yield
     if done:
         console.print(f"{done} [dim]in {time.monotonic() - began:.1f} s[/dim]", highlight=False)
+
+
+class Bar:
+    """Moves one step at a time, and says what is being done."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=total)
+
+    def say(self, doing: str) -> None:
+        self._progress.update(self._task, description=doing)
+
+    def advance(self) -> None:
+        self._progress.advance(self._task)
+
+
+@contextmanager
+def bar(console: Console, total: int) -> Iterator[Bar]:
+    """A bar over so many steps, for terminals only; it leaves no line."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield Bar(progress, total)

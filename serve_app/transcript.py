@@ -18,7 +18,7 @@ OPEN, CLOSE = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", "\N{SINGLE RIGHT-
 
 
 class Transcript:
-    """One answer. `show` takes what `demo_client` sees, `end` finishes the line."""
+    """One answer. `show` takes what `chat_client` sees, `end` finishes the line."""
 
     def __init__(self, console: Console, tokenizer: Tokenizer) -> None:
         self._console = console

@@ -9,6 +9,8 @@ usage. Clients of OpenAI's API work unchanged. What TaskSpec adds, none of which
               speculation   {proposed, accepted} of the same; in a chunk the first `accepted` token_ids were proposed
     usage     speculation   {task, proposed, accepted, acceptance_rate, tokens_per_target_pass} of the request
 
-A stream sends one chunk per committed run; its text may lag behind its token_ids while a character is unfinished
-or a stop string may have begun. `token_ids` and logprobs go hand in hand, and end where the text ends.
+A stream sends one chunk per committed run; where the service sets `ingress.stream_interval_s`, one per interval for all
+runs in it, with the counts of all of them: accepted tokens need not be the first then. A chunk's text may lag behind
+its token_ids while a character is unfinished or a stop string may have begun. `token_ids` and logprobs go hand in hand,
+and end where the text ends.
 """

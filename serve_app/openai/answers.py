@@ -6,16 +6,18 @@ Whoever stops reading ends the generation: each generator here closes the one it
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 
 import msgspec
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from serve_app.openai.batch import Batch
+from serve_app.openai.cadence import Cadence, Pieces, paced
 from serve_app.openai.choices import Choice, Piece, join
 from serve_app.openai.disconnect import unless_gone
 from serve_app.openai.errors import describe
@@ -27,18 +29,19 @@ from serve_app.service import Service
 
 logger = logging.getLogger(__name__)
 
-Pieces = AsyncGenerator[tuple[int, Piece], None]
+INLINE_LOGPROBS = 16  # tokens, as many as a run holds; with 20 alternatives each they take 3 ms of the event loop
 
 
 async def whole(request: Request, batch: Batch, service: Service, form: Format) -> Response:
     """The answer once all of it is there."""
     usage = UsageCount(batch.prompt_tokens)
     choices = await unless_gone(request.receive, _collect(batch, service, usage))
-    return Response(form.answer(choices, usage.total()).model_dump_json(), media_type="application/json")
+    body = await _written(lambda: form.answer(choices, usage.total()).model_dump_json().encode(), choices)
+    return Response(body, media_type="application/json")
 
 
 async def streamed(
-    request: Request, batch: Batch, service: Service, form: Format, include_usage: bool
+    request: Request, batch: Batch, service: Service, form: Format, include_usage: bool, cadence: Cadence
 ) -> StreamingResponse:
     """Server-sent events. What fails before the first piece is raised: the status can still tell of it."""
     usage = UsageCount(batch.prompt_tokens)
@@ -48,7 +51,8 @@ async def streamed(
     except BaseException:
         await pieces.aclose()
         raise
-    return EventStream(_events(first, pieces, form, usage if include_usage else None), pieces)
+    rest = paced(first, pieces, cadence) if cadence.interval_s else pieces
+    return EventStream(_events(first, rest, form, usage if include_usage else None), pieces)
 
 
 class EventStream(StreamingResponse):
@@ -94,15 +98,17 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     begun: set[int] = set()
 
-    def written(index: int, piece: Piece) -> bytes:
+    async def written(index: int, piece: Piece) -> bytes:
         opening = form.opening(index) if index not in begun else None
         begun.add(index)
-        return (_event(opening) if opening else b"") + _event(form.chunk(index, piece))
+        chunk = await _written(lambda: _event(form.chunk(index, piece)), [piece])
+        return _event(opening) + chunk if opening else chunk
 
-    yield written(*first)
+    yield await written(*first)
     try:
-        async for index, piece in rest:
-            yield written(index, piece)
+        async with aclosing(rest):
+            async for index, piece in rest:
+                yield await written(index, piece)
     except Exception as error:  # of any kind: the status is sent, only an event can tell of it
         logger.exception("a generation failed after its first tokens were sent")
         yield _data(msgspec.json.encode(describe(error)[2]))
@@ -110,6 +116,13 @@ async def _events(
     if usage is not None:
         yield _event(form.closing(usage.total()))
     yield _data(b"[DONE]")
+
+
+async def _written(write: Callable[[], bytes], pieces: Sequence[Piece]) -> bytes:
+    """What `write` makes of the pieces; of many logprobs in a thread, or other streams would wait for it."""
+    if sum(len(piece.logprobs) for piece in pieces) <= INLINE_LOGPROBS:
+        return write()
+    return await run_in_threadpool(write)
 
 
 def _event(body: Answer) -> bytes:

@@ -31,6 +31,9 @@ class Piece:
     finish_reason: FinishReason | None
 
 
+NOTHING = Piece(text="", tokens=(), logprobs=(), offsets=(), proposed=0, accepted=0, finish_reason=None)
+
+
 class Choice:
     """The text side of one session: detokenises its runs as they come."""
 

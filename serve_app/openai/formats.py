@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from core.tokenizer import Tokenizer
-from serve_app.openai.choices import Piece
+from serve_app.openai.choices import NOTHING, Piece
 from serve_app.openai.logprobs import chat_logprobs, completion_logprobs
 from serve_app.openai.responses import (
     Answer,
@@ -98,7 +98,7 @@ class ChatFormat:
         )
 
     def opening(self, index: int, /) -> ChatCompletionChunk:
-        return self._chunk([_chunk_choice(index, _NOTHING, Delta(role="assistant", content=""), None)])
+        return self._chunk([_chunk_choice(index, NOTHING, Delta(role="assistant", content=""), None)])
 
     def chunk(self, index: int, piece: Piece) -> ChatCompletionChunk:
         return self._chunk([_chunk_choice(index, piece, Delta(content=piece.text), self._shown_logprobs(piece))])
@@ -121,9 +121,6 @@ class ChatFormat:
 
     def _shown_logprobs(self, piece: Piece) -> ChatLogprobs | None:
         return chat_logprobs(piece, self._tokenizer) if self._logprobs else None
-
-
-_NOTHING = Piece(text="", tokens=(), logprobs=(), offsets=(), proposed=0, accepted=0, finish_reason=None)
 
 
 def _chunk_choice(index: int, piece: Piece, delta: Delta, logprobs: ChatLogprobs | None) -> ChunkChoice:

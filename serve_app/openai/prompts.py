@@ -11,7 +11,7 @@ from core.errors import InvalidRequest
 from serve_app.openai.requests import ChatRequest, CompletionRequest
 from serve_app.service import Service
 
-INLINE_CHARACTERS = 4096  # longer texts are tokenised in a thread; these take about 2 ms of the event loop
+INLINE_CHARACTERS = 4096  # requests of more text are tokenised in a thread; these take about 2 ms of the event loop
 MAX_SHRINKAGE = 4  # how many times shorter a tokenizer's normalising may make a text, with much to spare
 
 Input = TypeVar("Input")
@@ -22,7 +22,8 @@ async def completion_prompts(request: CompletionRequest, service: Service) -> di
     prompts = request.prompts
     if not prompts:
         raise InvalidRequest("prompt", "'prompt' must not be empty")
-    return {field: await _tokens(prompt, field, service) for field, prompt in prompts.items()}
+    size = sum(len(prompt) for prompt in prompts.values() if isinstance(prompt, str))
+    return {field: await _tokens(prompt, field, service, size) for field, prompt in prompts.items()}
 
 
 async def chat_prompt(request: ChatRequest, service: Service) -> list[int]:
@@ -36,12 +37,13 @@ async def chat_prompt(request: ChatRequest, service: Service) -> list[int]:
     return await _encode(service.tokenizer.encode_chat, messages, size)
 
 
-async def _tokens(prompt: str | list[int], field: str, service: Service) -> list[int]:
+async def _tokens(prompt: str | list[int], field: str, service: Service, size: int) -> list[int]:
+    """`size` is how many characters the whole request has."""
     if not prompt:
         raise InvalidRequest(field, f"'{field}' must not be empty")
     if isinstance(prompt, str):
         _check_size(len(prompt), field, service)
-        return await _encode(service.tokenizer.encode_text, prompt, len(prompt))
+        return await _encode(service.tokenizer.encode_text, prompt, size)
     if min(prompt) < 0 or max(prompt) >= service.tokenizer.num_valid:
         raise InvalidRequest(field, f"'{field}': token ids go from 0 to {service.tokenizer.num_valid - 1}")
     return prompt

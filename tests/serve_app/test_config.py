@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from core.errors import ConfigError
 from core.family import locate
+from serve_app import ingress
 from serve_app.applications import pool, service, targets
 from serve_app.bundled import Served
 from serve_app.config import load_config, parse_config, pool_application, shipped_configs
@@ -50,6 +52,16 @@ def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
         service({"config": "famly"})
     with pytest.raises(ConfigError, match="no task 'maths' is served; write one of general"):
         pool({"config": "family", "task": "maths"})
+
+
+def test_the_ingress_streams_at_the_interval_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals: list[float] = []
+    monkeypatch.setattr(ingress, "create_app", lambda _, cadence: intervals.append(cadence.interval_s))
+    for config in (load_config("family"), parse_config(changed("ingress.stream_interval_s", 0.25))):
+        ingress.SpeculativeIngress.__serve_build_asgi_app__(SimpleNamespace(_config=config))
+    assert intervals == [0.0, 0.25]
+    with pytest.raises(ConfigError, match="stream_interval_s"):
+        parse_config(changed("ingress.stream_interval_s", -1))
 
 
 def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> None:

@@ -16,9 +16,10 @@ from tokenizers import Tokenizer
 from core.family import TARGET_DIR
 from core.family.corpora import TASKS
 from serve_app.bundled import Served
+from serve_app.chat_client import AS_ROUTED, Answer, BadAnswer
 from serve_app.config import load_config
 from serve_app.demo import meaning, questions, report
-from serve_app.demo_client import AS_ROUTED, Answer, BadAnswer, Client, Question
+from serve_app.demo_client import DemoClient, Question
 from serve_app.demo_table import DemoTable, Outcome
 from serve_app.transcript import CLOSE, OPEN, Transcript
 from tests.serve_app.command import Command
@@ -180,7 +181,7 @@ def test_an_answer_that_is_none_is_an_error(broken: ThreadingHTTPServer, status:
     broken.said = (status, body)  # type: ignore[attr-defined]
 
     async def ask() -> Answer:
-        async with Client(f"http://127.0.0.1:{broken.server_port}", "model") as client:
+        async with DemoClient(f"http://127.0.0.1:{broken.server_port}", "model") as client:
             return await client.ask(Question("math", "What is 1 + 1?", 0.0, 1), AS_ROUTED)
 
     with pytest.raises(BadAnswer, match=told):

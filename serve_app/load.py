@@ -1,0 +1,213 @@
+"""Sends a load to an OpenAI-compatible server and keeps every answer with the times of its chunks.
+
+Enters: a client, questions, and how many of them at once: by so many users who each wait for their answer before they
+ask the next (a closed loop), or by Poisson arrivals that wait for nobody. Leaves: `Measured`, a level each; what has
+been answered is there at any moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from core.prompts import Prompt
+from serve_app.chat_client import OFF, Answer, BadAnswer, Client
+
+Mode = Literal["on", "off"]  # speculation, as the server does it by itself or not at all
+
+WARM_UP = 4  # requests before the first arrival is counted
+ROUND = 2  # questions per stream before the other mode has its turn
+
+
+class Streams(msgspec.Struct, frozen=True):
+    """A closed loop of so many users."""
+
+    streams: int
+
+    def __str__(self) -> str:
+        return f"{self.streams} stream{'s' if self.streams > 1 else ''}"
+
+
+class Arrivals(msgspec.Struct, frozen=True):
+    """Poisson arrivals, so many a second on average."""
+
+    arrivals_per_s: float
+
+    def __str__(self) -> str:
+        return f"{self.arrivals_per_s:g} requests/s"
+
+
+Level = Streams | Arrivals
+
+
+class Question(NamedTuple):
+    """A prompt, and its number among all that are asked."""
+
+    number: int
+    prompt: Prompt
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A question that was sent, and its answer, or else what went wrong; `due` is when it was to be sent."""
+
+    question: Question
+    due: float
+    answer: Answer | None
+    error: BadAnswer | None = None
+
+
+@dataclass
+class Round:
+    """Questions sent in one go in one mode.
+
+    `until` is when it was no longer the whole load: the first stream had nothing left to ask, or, of arrivals, the last
+    answer was there; None if it was broken off before. Times are the client's clock's; `cpu_s` and `wall_s` are what
+    the client itself took of the machine meanwhile.
+    """
+
+    mode: Mode
+    began: float
+    samples: list[Sample] = field(default_factory=list)
+    until: float | None = None
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+
+@dataclass
+class Measured:
+    """All rounds of a level."""
+
+    level: Level
+    rounds: list[Round] = field(default_factory=list)
+
+
+class Load:
+    """Asks one server. `fields` go with every question; `answered` hears of each that is done, warm-up included."""
+
+    def __init__(
+        self,
+        client: Client,
+        fields: Mapping[str, Any],
+        seed: int,
+        answered: Callable[[], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.measured: list[Measured] = []
+        self._client = client
+        self._fields = fields
+        self._seed = seed
+        self._answered = answered
+        self._clock = clock
+
+    async def warm_up(self, questions: Sequence[Question]) -> list[Answer]:
+        """Ask `questions` all at once and count none: connections are open then. Raises `BadAnswer` if none works."""
+        warm = Round("on", self._clock())
+        await _together(self._ask(warm, question, warm.began) for question in questions)
+        answers = [sample.answer for sample in warm.samples if sample.answer is not None]
+        if not answers and (error := warm.samples[0].error) is not None:
+            raise error
+        return answers
+
+    async def measure(self, level: Level, questions: Sequence[Question], modes: Sequence[Mode]) -> None:
+        """Ask all `questions` in every mode."""
+        measured = Measured(level)
+        self.measured.append(measured)
+        for mode, some in rounds(questions, round_size(level, len(questions), modes), modes):
+            current = Round(mode, self._clock())
+            measured.rounds.append(current)
+            cpu, wall = time.process_time(), time.perf_counter()
+            try:
+                await self._send(level, current, some)
+            finally:
+                current.cpu_s, current.wall_s = time.process_time() - cpu, time.perf_counter() - wall
+
+    async def _send(self, level: Level, current: Round, questions: Sequence[Question]) -> None:
+        if isinstance(level, Streams):
+            await self._closed(level.streams, current, questions)
+        else:
+            await self._open(level.arrivals_per_s, current, questions)
+
+    async def _closed(self, streams: int, current: Round, questions: Sequence[Question]) -> None:
+        waiting = deque(questions)
+
+        async def stream() -> None:
+            while waiting:
+                await self._ask(current, waiting.popleft(), self._clock())
+            if current.until is None:
+                current.until = self._clock()
+
+        await _together(stream() for _ in range(streams))
+
+    async def _open(self, per_second: float, current: Round, questions: Sequence[Question]) -> None:
+        async def arrive(question: Question, due: float) -> None:
+            await asyncio.sleep(due - self._clock())
+            await self._ask(current, question, due)
+
+        dues = arrivals(current.began, per_second, len(questions), self._seed + questions[0].number)
+        await _together(arrive(question, due) for question, due in zip(questions, dues, strict=True))
+        current.until = self._clock()
+
+    async def _ask(self, current: Round, question: Question, due: float) -> None:
+        body = {
+            **self._fields,
+            "messages": messages(question.prompt),
+            "seed": self._seed + question.number,
+            **({"speculation": OFF} if current.mode == "off" else {}),
+        }
+        try:
+            current.samples.append(Sample(question, due, await self._client.ask(body)))
+        except BadAnswer as error:
+            current.samples.append(Sample(question, due, None, error))
+        self._answered()
+
+
+def rounds(questions: Sequence[Question], size: int, modes: Sequence[Mode]) -> Iterator[tuple[Mode, list[Question]]]:
+    """The questions, `size` at a time, each lot in every mode; which mode goes first alternates."""
+    for number, start in enumerate(range(0, len(questions), size)):
+        for mode in modes if number % 2 == 0 else reversed(modes):
+            yield mode, list(questions[start : start + size])
+
+
+def round_size(level: Level, questions: int, modes: Sequence[Mode]) -> int:
+    """Questions per round: few, so that both modes see the same machine, yet enough to load every stream."""
+    if len(modes) == 1:
+        return questions
+    if isinstance(level, Streams):
+        return 1 if level.streams == 1 else ROUND * level.streams
+    return -(-questions // 2)
+
+
+def warm_up_size(level: Level) -> int:
+    """A question per stream opens all connections that the level needs."""
+    return level.streams if isinstance(level, Streams) else WARM_UP
+
+
+def arrivals(began: float, per_second: float, number: int, seed: int) -> list[float]:
+    """When `number` Poisson arrivals are due, the same for the same seed."""
+    rng, due = random.Random(seed), began
+    dues = []
+    for _ in range(number):
+        due += rng.expovariate(per_second)
+        dues.append(due)
+    return dues
+
+
+def messages(prompt: Prompt) -> list[dict[str, str]]:
+    """A prompt as a conversation."""
+    if prompt.messages is not None:
+        return [{"role": message.role, "content": message.content} for message in prompt.messages]
+    return [{"role": "user", "content": prompt.prompt or ""}]
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for each in work:
+            group.create_task(each)

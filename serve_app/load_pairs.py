@@ -1,0 +1,83 @@
+"""The same questions with speculation and without: how many times faster, and whether the answers are equal.
+
+Enters: a level measured in both modes. Leaves: `Paired`, whose ratio has an interval by the paired bootstrap over
+prompts (Efron, Tibshirani 1993, chapter 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from core.prompts import Prompt
+from serve_app.chat_client import Answer
+from serve_app.load import Measured, Mode, Question
+from serve_app.load_times import Times
+
+_DRAWS = 10_000
+_DRAWS_AT_ONCE = 500  # bounds the memory to this many times the prompts
+_LEVEL = 0.95
+
+
+class Paired(msgspec.Struct, frozen=True):
+    """Tokens/s of a user with speculation over those without, and the 95 % interval; resampled by prompt.
+
+    The tokens/s of a mode are one ratio of sums over its answers, tokens and seconds after the first chunk. `low` and
+    `high` are None for fewer than two prompts. `equal` of `pairs` had the same answer in both modes.
+    """
+
+    pairs: int
+    equal: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+def paired(measured: Measured) -> Paired:
+    """Only questions answered in both modes count."""
+    on, off = _answers(measured, "on"), _answers(measured, "off")
+    both = [(question.prompt, on[question], off[question]) for question in on if question in off]
+    equal = sum(ours.same_as(theirs) for _, ours, theirs in both)
+    sums = _sums(both)
+    if not len(sums):
+        return Paired(len(both), equal, None, None, None)
+    ratio = float(_ratios(sums.sum(axis=0)[None])[0])
+    if len(sums) < 2:
+        return Paired(len(both), equal, ratio, None, None)
+    low, high = np.quantile(_resampled(sums), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
+    return Paired(len(both), equal, ratio, low, high)
+
+
+def _answers(measured: Measured, mode: Mode) -> dict[Question, Answer]:
+    return {
+        sample.question: sample.answer
+        for each in measured.rounds
+        for sample in each.samples
+        if each.mode == mode and sample.answer is not None
+    }
+
+
+def _sums(both: Sequence[tuple[Prompt, Answer, Answer]]) -> npt.NDArray[np.float64]:
+    """Tokens and seconds with speculation, then without, by prompt: [prompts, 4]; answers of one chunk tell nothing."""
+    by_prompt: dict[Prompt, npt.NDArray[np.float64]] = {}
+    for prompt, *pair in both:
+        times = [Times(answer, 0.0) for answer in pair]
+        if all(each.per_token for each in times):
+            sums = by_prompt.setdefault(prompt, np.zeros(4))
+            sums += np.concatenate([each.after_first_chunk for each in times])
+    return np.array(list(by_prompt.values())).reshape(-1, 4)
+
+
+def _resampled(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The ratio over samples of the prompts with replacement: [_DRAWS]."""
+    rng, even = np.random.default_rng(0), np.full(len(sums), 1 / len(sums))
+    draws = [rng.multinomial(len(sums), even, _DRAWS_AT_ONCE) @ sums for _ in range(_DRAWS // _DRAWS_AT_ONCE)]
+    return _ratios(np.concatenate(draws))
+
+
+def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    ratios: npt.NDArray[np.float64] = (sums[:, 0] / sums[:, 1]) / (sums[:, 2] / sums[:, 3])
+    return ratios
