@@ -47,12 +47,14 @@ class Place:
     name: str
     temperature: float
     durations: Durations = field(default_factory=Durations)
+    first: Durations = field(default_factory=Durations)
     tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     passes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     tasks: dict[int, str] = field(default_factory=dict)
 
     def add(self, contender: str, item: Item, answered: Answered) -> None:
         self.durations.add(contender, item.number, answered.seconds / len(answered.tokens))
+        self.first.add(contender, item.number, answered.first)
         self.tokens[contender] += len(answered.tokens) - 1
         self.passes[contender] += answered.passes
         self.tasks[item.number] = item.task
@@ -120,15 +122,16 @@ def draft_of(contender: str, item: Item) -> str | None:
 def table(places: Sequence[Place]) -> str:
     """Markdown."""
     lines = [
-        "| where | temperature | contender | ms per token (quartiles) | tokens per target pass | times plain (95 %) |",
-        "|---|---|---|---|---|---|",
+        "| where | temperature | contender | ms per token (quartiles) | first token, ms | tokens per pass | times plain |",
+        "|---|---|---|---|---|---|---|",
     ]
     for place in places:
         for contender in place.durations.contenders:
             median, low, high = (1e3 * seconds for seconds in place.durations.quartiles(contender))
             lines.append(
                 f"| {place.name} | {place.temperature:g} | {contender} | {median:.1f} ({low:.1f} to {high:.1f}) "
-                f"| {place.tokens_per_pass(contender):.2f} | {place.durations.ratio(contender, PLAIN)} |"
+                f"| {1e3 * place.first.quartiles(contender)[0]:.0f} | {place.tokens_per_pass(contender):.2f} "
+                f"| {place.durations.ratio(contender, PLAIN)} |"
             )
     lines += ["", "| where | temperature | task | task's draft, times plain | times transformers assisted |"]
     lines += ["|---|---|---|---|---|"]
@@ -150,6 +153,7 @@ def as_json(places: Sequence[Place]) -> list[dict[str, object]]:
             "contenders": {
                 contender: {
                     "seconds_per_token": place.durations.quartiles(contender),
+                    "seconds_to_first_token": place.first.quartiles(contender),
                     "tokens_per_pass": place.tokens_per_pass(contender),
                     "times_plain": place.durations.ratio(contender, PLAIN)._asdict(),
                 }

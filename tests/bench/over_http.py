@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from serve_app.bundled import with_bundle, with_controls
+from serve_app.chat_client import OFF, Client
 from serve_app.config import load_config
-from serve_app.demo_client import OFF, Client, Question
 from serve_app.hosting import hosted
 from serve_app.local_cluster import free_port
 from tests.bench.engines import Answered
@@ -27,19 +27,26 @@ class Service:
 
     def __init__(self, url: str, model: str, pools: dict[str, str], max_tokens: int) -> None:
         self._loop = asyncio.new_event_loop()
-        self._client = Client(url, model)
+        self._client = Client(f"{url}/v1")
+        self._model = model
         self._pools = pools
         self._max_tokens = max_tokens
 
     def answer(self, item: Item, draft: str | None, temperature: float) -> Answered:
         """`draft` is a slot of the bundle or a control; None switches speculation off."""
         speculation = OFF if draft is None else {"task": self._pools.get(draft, draft)}
-        question = Question(item.task, item.prompt, temperature, item.number)
+        body = {
+            "model": self._model,
+            "messages": [{"role": "user", "content": item.prompt}],
+            "temperature": temperature,
+            "seed": item.number,
+            "max_tokens": self._max_tokens,
+            "speculation": dict(speculation),
+        }
         began = time.perf_counter()
-        answer = self._loop.run_until_complete(self._client.ask(question, speculation, max_tokens=self._max_tokens))
-        seconds = time.perf_counter() - began
-        passes = len(answer.runs) - 1
-        return Answered(tuple(answer.tokens), seconds, 0.0, passes, answer.proposed, answer.accepted)
+        answer = self._loop.run_until_complete(self._client.ask(body))
+        seconds, first = time.perf_counter() - began, answer.arrivals[0] - began
+        return Answered(tuple(answer.tokens), seconds, first, len(answer.runs) - 1, answer.proposed, answer.accepted)
 
 
 @contextmanager
