@@ -23,8 +23,9 @@ from rich.console import Console
 
 from core.errors import ConfigError, TaskSpecError
 from core.family import locate
-from serve_app import bundles_cli, load_cli
+from serve_app import bundles_cli
 from serve_app.config import GENERAL, ServiceConfig, load_config
+from serve_app.load import cli as load_cli
 from serve_app.progress import stage
 
 if TYPE_CHECKING:

@@ -122,7 +122,7 @@ def draft_of(contender: str, item: Item) -> str | None:
 def table(places: Sequence[Place]) -> str:
     """Markdown."""
     lines = [
-        "| where | temperature | contender | ms per token (quartiles) | first token, ms | tokens per pass | times plain |",
+        "| where | temperature | contender | ms per token (quartiles) | first token, ms | per pass | times plain |",
         "|---|---|---|---|---|---|---|",
     ]
     for place in places:

@@ -12,7 +12,7 @@ import pytest
 from core.prompts import Message, Prompt
 from serve_app.chat_client import BadAnswer, Client, Unreachable
 from serve_app.http import create_app
-from serve_app.load import (
+from serve_app.load.sending import (
     Arrivals,
     Level,
     Load,

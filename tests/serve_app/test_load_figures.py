@@ -10,10 +10,10 @@ import pytest
 
 from core.prompts import Prompt
 from serve_app.chat_client import Answer, BadAnswer
-from serve_app.load import Arrivals, Measured, Mode, Question, Round, Sample, Streams
-from serve_app.load_figures import Figures, Goodput, Limits, Spread, figures
-from serve_app.load_pairs import Paired, paired
-from serve_app.load_times import Times
+from serve_app.load.figures import Figures, Goodput, Limits, Spread, figures
+from serve_app.load.pairs import Paired, paired
+from serve_app.load.sending import Arrivals, Measured, Mode, Question, Round, Sample, Streams
+from serve_app.load.times import Times
 
 ONE = Streams(1)
 NO_LIMITS = Limits()

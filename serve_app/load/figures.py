@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from serve_app.load import Level, Measured, Mode, Round, Sample
-from serve_app.load_times import Counted, Times
+from serve_app.load.sending import Level, Measured, Mode, Round, Sample
+from serve_app.load.times import Counted, Times
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ import msgspec
 from core.errors import ConfigError
 from core.prompts import Prompt
 from serve_app.chat_client import BadAnswer, Client, Unreachable
-from serve_app.load import Level, Load, Measured, Mode, Question, Streams, warm_up_size
+from serve_app.load.sending import Level, Load, Measured, Mode, Question, Streams, warm_up_size
 from serve_app.progress import Bar
 
 LEAST_REQUESTS = 32

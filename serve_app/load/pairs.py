@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from core.prompts import Prompt
 from serve_app.chat_client import Answer
-from serve_app.load import Measured, Mode, Question
-from serve_app.load_times import Times
+from serve_app.load.sending import Measured, Mode, Question
+from serve_app.load.times import Times
 
 _DRAWS = 10_000
 _DRAWS_AT_ONCE = 500  # bounds the memory to this many times the prompts

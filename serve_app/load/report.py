@@ -10,9 +10,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from serve_app.load_figures import Figures, Limits, Spread
-from serve_app.load_pairs import Paired
-from serve_app.load_run import Settings
+from serve_app.load.figures import Figures, Limits, Spread
+from serve_app.load.pairs import Paired
+from serve_app.load.run import Settings
 
 COLUMNS = 3  # of a table, beside the names: what 80 columns of a terminal hold
 BUSY_CLIENT = 0.7  # of a core; a client that has more to do measures itself

@@ -9,9 +9,9 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from serve_app.load import Streams
-from serve_app.load_figures import Figures, Spread
-from serve_app.load_report import Report
+from serve_app.load.figures import Figures, Spread
+from serve_app.load.report import Report
+from serve_app.load.sending import Streams
 
 COLOURS = {"on": "#1f5fa8", "off": "#767676"}  # apart also for the colour-blind, and by their marks in grey
 MARKS = {"on": "o", "off": "s"}

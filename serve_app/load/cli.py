@@ -20,10 +20,10 @@ from core.errors import ConfigError, TaskSpecError
 
 if TYPE_CHECKING:
     from core.prompts import Prompt
-    from serve_app.load import Level
-    from serve_app.load_figures import Limits
-    from serve_app.load_report import Report
-    from serve_app.load_run import LoadRun, Settings
+    from serve_app.load.figures import Limits
+    from serve_app.load.report import Report
+    from serve_app.load.run import LoadRun, Settings
+    from serve_app.load.sending import Level
 
 FAILED, INTERRUPTED = 1, 130
 KEY = "OPENAI_API_KEY"
@@ -108,8 +108,8 @@ def bench(
     Exit code 0 if all was measured, 1 if a level had no answer or answers differ with speculation, 2 if something is to
     be written differently, 130 after Ctrl-C.
     """
-    from serve_app.load_figures import Limits
-    from serve_app.load_run import LoadRun, Settings
+    from serve_app.load.figures import Limits
+    from serve_app.load.run import LoadRun, Settings
 
     settings = Settings(
         levels=_levels(streams, rate, requests),
@@ -153,15 +153,15 @@ def _leave(report: Report, console: Console, json: Path | None, plot: Path | Non
     elif json is not None:
         json.write_text(report.as_json() + "\n")
     if plot is not None:
-        from serve_app.load_plot import draw
+        from serve_app.load.plot import draw
 
         draw(report, plot)
 
 
 def _report(run: LoadRun, limits: Limits, began: datetime, *, complete: bool) -> Report:
-    from serve_app.load_figures import figures
-    from serve_app.load_pairs import paired
-    from serve_app.load_report import LevelReport, Report
+    from serve_app.load.figures import figures
+    from serve_app.load.pairs import paired
+    from serve_app.load.report import LevelReport, Report
 
     modes = run.settings.modes
     return Report(
@@ -188,7 +188,7 @@ def _report(run: LoadRun, limits: Limits, began: datetime, *, complete: bool) ->
 
 
 def _levels(streams: list[int] | None, rate: list[float] | None, requests: int | None) -> tuple[Level, ...]:
-    from serve_app.load import Arrivals, Streams
+    from serve_app.load.sending import Arrivals, Streams
 
     if rate and streams:
         raise ConfigError("--rate sends requests whoever waits, --streams sends as answers come: give one of them")
@@ -211,7 +211,7 @@ def _base(url: str) -> str:
 
 def _prompts(file: Path | None, settings: Settings) -> list[Prompt]:
     from core.prompts import read_prompts
-    from serve_app.load_run import family_prompts
+    from serve_app.load.run import family_prompts
 
     if file is None:
         return family_prompts(settings.questions, settings.seed)
