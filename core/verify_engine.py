@@ -16,14 +16,15 @@ import torch
 
 from core.admission import Vocabulary, check
 from core.commit import Chain
-from core.errors import InvalidRequest
+from core.errors import InvalidRequest, OutOfPages
 from core.estimator import AcceptanceEstimator
 from core.generation import GenerationRequest, Run
 from core.logprobs import token_logprobs
 from core.messages import Close, Commit, Propose
-from core.model.base import Model, Rows
+from core.model.base import Model
 from core.session_table import SessionTable
 from core.step_rule import Standing, StepCosts, seconds_to_wait
+from core.target_pass import Feed, gather
 from core.verify_session import Seat, VerifySession
 from core.warps import sample
 
@@ -36,13 +37,6 @@ class VerifyConfig(NamedTuple):
     num_speculative_tokens: int = 4
     prefill_chunk: int = 256
     draft_lease: float = 2.0
-
-
-class _Feed(NamedTuple):
-    session: VerifySession
-    tokens: Sequence[int]
-    proposals: tuple[int, ...]
-    num_logits: int
 
 
 class VerifyEngine:
@@ -64,12 +58,16 @@ class VerifyEngine:
         self._vocabulary = vocabulary
         self._clock = clock
         self._new_session = new_session
-        self._sessions = SessionTable(model, config.max_sessions)
+        self._sessions = SessionTable(model, config.max_sessions, self.counts)
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
     def gauges(self) -> Counter[str]:
-        """What is held now."""
-        return Counter(sessions=len(self._sessions), pages=self._model.num_used_pages)
+        """What is held now; `remembered_pages` are held for no session and given up for any."""
+        return Counter(
+            sessions=len(self._sessions),
+            pages=self._model.num_used_pages,
+            remembered_pages=self._model.num_remembered_pages,
+        )
 
     def open(self, choices: Sequence[GenerationRequest]) -> list[int]:
         """Take in the choices of one prompt; those with equal tokens share one prefill. Returns their numbers."""
@@ -135,16 +133,12 @@ class VerifyEngine:
         for session in self._complete():
             runs.append((session.number, Run((), finish_reason=session.chain.finish_reason)))
             self._finish(session)
-        feeds = self._feeds()
-        if not feeds:
-            return runs
-        began = self._clock()
-        logits = self._model.forward([Rows(f.session.number, f.tokens, f.num_logits) for f in feeds])
-        self.costs.observe(sum(len(f.tokens) for f in feeds), self._clock() - began)
-        self.counts["steps"] += 1
+        feeds, logits = self._forward()
         for feed, rows in zip(feeds, torch.split(logits, [f.num_logits for f in feeds]), strict=True):
             if feed.num_logits:
                 runs += [(s.number, self._commit(s, rows, feed.proposals)) for s in self._sessions.share(feed.session)]
+            else:
+                self._sessions.keep(feed.session)
         return runs
 
     # ---- sessions
@@ -216,19 +210,20 @@ class VerifyEngine:
 
     # ---- one pass
 
-    def _feeds(self) -> list[_Feed]:
-        budget = self.config.prefill_chunk
-        feeds: list[_Feed] = []
-        for session in self._sessions.leading():
-            cached = self._model.num_cached(session.number)
-            if session.length - cached == 1:
-                proposals = session.proposals()
-                feeds.append(_Feed(session, [session.chain.tokens[-1], *proposals], proposals, 1 + len(proposals)))
-            elif budget > 0:
-                chunk = session.chain.tokens[cached : cached + budget]
-                budget -= len(chunk)
-                feeds.append(_Feed(session, chunk, (), int(cached + len(chunk) == session.length)))
-        return feeds
+    def _forward(self) -> tuple[list[Feed], torch.Tensor]:
+        """What the pass was fed, and its logits [sum of num_logits, V]; sessions are preempted until it has room."""
+        while feeds := gather(self._sessions, self._model, self.config.prefill_chunk):
+            began = self._clock()
+            try:
+                logits = self._model.forward([feed.rows for feed in feeds])
+            except OutOfPages:
+                if not self._sessions.preempt():
+                    raise
+                continue
+            self.costs.observe(sum(len(feed.tokens) for feed in feeds), self._clock() - began)
+            self.counts["steps"] += 1
+            return feeds, logits
+        return [], torch.empty(0)
 
     def _commit(self, session: VerifySession, logits: torch.Tensor, proposals: tuple[int, ...]) -> Run:
         chain, params, num_valid = session.chain, session.chain.params, self._vocabulary.num_valid
@@ -236,11 +231,11 @@ class VerifyEngine:
         logprobs = () if params.logprobs is None else token_logprobs(logits, drawn, params.logprobs)
         run = chain.commit(drawn, proposals, logprobs)
         session.committed(run.tokens)
+        self._sessions.keep(session)
         self._count(session, run)
         if run.finish_reason is not None:
             self._finish(session)
         else:
-            self._model.rollback(session.number, session.length - 1)
             now = self._clock()
             if session.seat is not None and not self._lapsed(session.seat, now):
                 self._tell(session, now)

@@ -85,18 +85,29 @@ class VerifySession:
         self.chain = chain
         self.max_proposed = max_proposed
         self.leader = leader  # its prompt is computed by this session, then forked
+        self.followers: list[VerifySession] = []  # whose leader this one is
         self.seat: Seat | None = None
+        if leader is not None:
+            leader.followers.append(self)
 
     @property
     def length(self) -> int:
         return len(self.chain.tokens)
 
     def proposals(self) -> tuple[int, ...]:
-        """What would be put to the target if a pass began now."""
-        if self.seat is None:
+        """What would be put to the target if a pass began now; nothing where the pass is others' too."""
+        if self.seat is None or self.followers:
             return ()
         candidate = self.seat.candidate
         return candidate[: self.chain.limit_proposals(min(len(candidate), self.max_proposed))]
+
+    def lead_on(self) -> VerifySession:
+        """Hand the followers to the first of them, which is returned."""
+        (first, *others), self.followers = self.followers, []
+        first.leader, first.followers = None, others
+        for other in others:
+            other.leader = first
+        return first
 
     def expected_length(self) -> int:
         """How many proposals the draft is expected to bring when it is waited for."""
