@@ -44,8 +44,12 @@ class DraftEngine:
         self._sessions: dict[int, DraftSession] = {}
 
     def gauges(self) -> Counter[str]:
-        """What is held now."""
-        return Counter(sessions=len(self._sessions), pages=self._model.num_used_pages)
+        """What is held now; `remembered_pages` are held for no session and given up for any."""
+        return Counter(
+            sessions=len(self._sessions),
+            pages=self._model.num_used_pages,
+            remembered_pages=self._model.num_remembered_pages,
+        )
 
     @property
     def drafting(self) -> bool:
@@ -161,6 +165,9 @@ class DraftEngine:
         if not 0 < session.length - session.start <= self._model.context:
             session.start = max(0, session.length - self._model.context // 2)
             self._model.rollback(number, 0)
+        if session.start == 0:
+            self._model.remember(number, session.committed)
+            self._model.recall(number, session.committed)
         begin = session.start + self._model.num_cached(number)
         end = min(session.length, begin + self.config.prefill_chunk)
         return Rows(number, session.tokens(begin, end), int(end == session.length))

@@ -91,20 +91,31 @@ class VerifySession:
         self.wanted = max_proposed  # of the draft's next proposal
         self.probing = False  # what is wanted is wanted to see how good the draft is
         self.leader = leader  # its prompt is computed by this session, then forked
+        self.followers: list[VerifySession] = []  # whose leader this one is
         self.seat: Seat | None = None
+        if leader is not None:
+            leader.followers.append(self)
 
     @property
     def length(self) -> int:
         return len(self.chain.tokens)
 
     def proposals(self) -> tuple[int, ...]:
-        """What would be put to the target if a pass began now."""
-        return () if self.seat is None else self.seat.candidate[: self.most()]
+        """What would be put to the target if a pass began now; nothing where the pass is others' too."""
+        return () if self.seat is None or self.followers else self.seat.candidate[: self.most()]
 
     def most(self) -> int:
         """How many proposals the next pass would take of it; with a draft that is able, as many as are wanted."""
         able = self.seat.able if self.seat is not None else 0
         return self.chain.limit_proposals(self.wanted if able is None else min(able, self.wanted))
+
+    def lead_on(self) -> VerifySession:
+        """Hand the followers to the first of them, which is returned."""
+        (first, *others), self.followers = self.followers, []
+        first.leader, first.followers = None, others
+        for other in others:
+            other.leader = first
+        return first
 
     def take(self, propose: Propose) -> bool:
         """Hold the proposal up against the committed tokens; False if it contradicts them and was dropped."""

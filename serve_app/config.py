@@ -46,6 +46,11 @@ class Target(Section):
     device: str = "cpu"
     threads: int = Field(1, ge=1, description="torch threads, on a CPU")
     max_sessions: int = Field(32, ge=1, description="generations in one pass")
+    cache_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="tokens the KV cache holds, at least one whole context; by default `max_sessions` whole contexts",
+    )
     prefill_chunk: int = Field(256, ge=16, description="prompt tokens a pass may take in beside running generations")
     max_queued: int = Field(64, ge=1, description="requests that may wait per ingress replica before 503")
     actors: Actors = Actors()

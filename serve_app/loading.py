@@ -1,32 +1,36 @@
-"""Loads target and drafts as a service needs them: with room in the cache for every session it may hold at once."""
+"""Loads target and drafts as a service needs them: with as large a cache as its configuration says."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import torch
 
+from core.errors import ConfigError
 from core.family import locate
 from core.model.base import Model
 from core.model.causal_lm import load_model
 from core.model.config import ModelConfig
 from core.model.loader import resolve
-from core.model.pages import PAGE_SIZE
+from core.model.pages import pages_for
 from serve_app.config import Draft, Target
 
 
 def load_target(target: Target) -> Model:
-    """The target, as its configuration says."""
-    return _load(locate(target.model), target.dtype, target.device, target.max_sessions, None)
+    """The target, as its configuration says. Raises `ConfigError` where `cache_tokens` is less than a context."""
+    path = resolve(locate(target.model))
+    return _load(path, target.dtype, target.device, _target_pages(target, path), None)
 
 
 def load_draft(draft: Draft, directory: str | None) -> Model:
-    """What a pool serves: the draft with the PEFT adapter of `directory` merged, or the whole model that lies there."""
+    """What a pool serves: the draft with the PEFT adapter of `directory` merged, or the whole model that lies there.
+
+    Its cache holds a whole context for every session: a draft can neither preempt one nor let it wait.
+    """
     model = draft_model(draft, directory)
-    return _load(
-        model, draft.dtype, draft.device, draft.max_sessions, adapter=None if model == directory else directory
-    )
+    path = resolve(model)
+    num_pages = draft.max_sessions * pages_for(ModelConfig.load(path).context)
+    return _load(path, draft.dtype, draft.device, num_pages, adapter=None if model == directory else directory)
 
 
 def draft_model(draft: Draft, directory: str | None) -> str:
@@ -36,13 +40,17 @@ def draft_model(draft: Draft, directory: str | None) -> str:
     return directory
 
 
-def _load(name: str, dtype: str, device: str, sessions: int, adapter: str | None) -> Model:
-    path = resolve(name)
-    pages_each = math.ceil(ModelConfig.load(path).context / PAGE_SIZE)
-    return load_model(
-        path,
-        dtype=getattr(torch, dtype),
-        device=device,
-        num_pages=sessions * pages_each,
-        adapter=adapter,
-    )
+def _target_pages(target: Target, path: Path) -> int:
+    context = ModelConfig.load(path).context
+    if target.cache_tokens is None:
+        return target.max_sessions * pages_for(context)
+    if target.cache_tokens < context:
+        raise ConfigError(
+            f"target.cache_tokens: {target.cache_tokens} is less than one whole context of {target.model}.\n"
+            f"Write {context} or more, or leave it out for {target.max_sessions} whole contexts."
+        )
+    return pages_for(target.cache_tokens)
+
+
+def _load(path: Path, dtype: str, device: str, num_pages: int, adapter: str | None) -> Model:
+    return load_model(path, dtype=getattr(torch, dtype), device=device, num_pages=num_pages, adapter=adapter)

@@ -33,6 +33,14 @@ class Model(Protocol):
     def num_used_pages(self) -> int:
         """Cache pages that sessions hold now."""
 
+    @property
+    def num_free_pages(self) -> int:
+        """Cache pages that sessions may take, remembered ones among them."""
+
+    @property
+    def num_remembered_pages(self) -> int:
+        """Free pages that hold the beginning of some earlier session, for as long as no other page is free."""
+
     def open(self, session: int) -> None:
         """Start an empty session."""
 
@@ -46,6 +54,15 @@ class Model(Protocol):
         """Append every session's tokens to its cache; return fp32 logits [sum of num_logits, vocab_size].
 
         Raises `OutOfPages` before anything is written.
+        """
+
+    def remember(self, session: int, tokens: Sequence[int]) -> None:
+        """The session begins with `tokens`, and they are committed: what is cached of them may be recalled."""
+
+    def recall(self, session: int, tokens: Sequence[int]) -> int:
+        """Extend the session, which caches the first of `tokens`, by those remembered; returns how many were gained.
+
+        The last of `tokens` is never recalled: it has to be fed for its logits.
         """
 
     def rollback(self, session: int, length: int) -> None:

@@ -39,6 +39,14 @@ class CausalLM(Model):
     def num_used_pages(self) -> int:
         return self._pool.num_pages - self._pool.num_free
 
+    @property
+    def num_free_pages(self) -> int:
+        return self._pool.num_free
+
+    @property
+    def num_remembered_pages(self) -> int:
+        return self._pool.num_remembered
+
     def open(self, session: int) -> None:
         self._pool.open(session)
 
@@ -47,6 +55,12 @@ class CausalLM(Model):
 
     def num_cached(self, session: int) -> int:
         return self._pool.length(session)
+
+    def remember(self, session: int, tokens: Sequence[int]) -> None:
+        self._pool.remember(session, tokens)
+
+    def recall(self, session: int, tokens: Sequence[int]) -> int:
+        return self._pool.recall(session, tokens)
 
     def rollback(self, session: int, length: int) -> None:
         self._pool.rollback(session, length)

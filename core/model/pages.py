@@ -1,7 +1,8 @@
 """Who owns which page of the KV cache: page tables per session, reference counts per page, no tensor in sight.
 
-Sessions forked from one another share pages; a shared page is copied when one of its sessions is about to write
-into it, which happens only to the last page a session uses.
+Sessions forked from one another share pages, and so do sessions that begin with the same committed tokens, which are
+remembered beyond the sessions that computed them. A page that is shared or remembered is copied when a session is about
+to write into it, which happens only to the last page a session uses.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from core.errors import OutOfPages
+from core.model.prefixes import ROOT, Prefixes, digest
 
 PAGE_SIZE = 64  # tokens
 
@@ -23,36 +25,45 @@ class PageCopy(NamedTuple):
 
 
 class _Session:
-    __slots__ = ("length", "pages")
+    """`num_known` of its pages, the first ones, are remembered."""
 
-    def __init__(self, pages: list[int], length: int) -> None:
+    __slots__ = ("length", "num_known", "pages")
+
+    def __init__(self, pages: list[int], length: int, num_known: int) -> None:
         self.pages = pages
         self.length = length
+        self.num_known = num_known
 
 
 class PagePool:
-    """`num_pages` pages of `PAGE_SIZE` tokens, dealt to sessions. A page is free iff nobody refers to it."""
+    """`num_pages` pages of `PAGE_SIZE` tokens, dealt to sessions. A page is free iff no session refers to it."""
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
-        self._free = list(reversed(range(num_pages)))
+        self._blank = list(reversed(range(num_pages)))  # free, and not remembered
         self._references = [0] * num_pages
+        self._prefixes = Prefixes()
         self._sessions: dict[int, _Session] = {}
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        return len(self._blank) + self._prefixes.num_idle
+
+    @property
+    def num_remembered(self) -> int:
+        """Free pages that a session may find again; they are dealt when there is no other."""
+        return self._prefixes.num_idle
 
     def open(self, session: int) -> None:
         """Start an empty session. Raises ValueError where the id is taken."""
-        self._add(session, _Session([], 0))
+        self._add(session, _Session([], 0, 0))
 
     def fork(self, source: int, session: int) -> None:
         """Start a session with the pages of `source`, shared until one of them writes."""
         origin = self._sessions[source]
-        self._add(session, _Session(list(origin.pages), origin.length))
+        self._add(session, _Session(list(origin.pages), origin.length, origin.num_known))
         for page in origin.pages:
-            self._references[page] += 1
+            self._refer(page)
 
     def length(self, session: int) -> int:
         return self._sessions[session].length
@@ -70,7 +81,7 @@ class PagePool:
         copies = []
         for session, tokens in growth:
             held = self._sessions[session]
-            if held.length % PAGE_SIZE and self._references[held.pages[-1]] > 1:
+            if held.length % PAGE_SIZE and self._shared(held.pages[-1]):
                 copies.append(self._own_last_page(held))
             held.length += tokens
             while len(held.pages) * PAGE_SIZE < held.length:
@@ -83,6 +94,7 @@ class PagePool:
         if not 0 <= length <= held.length:
             raise ValueError(f"session {session} holds {held.length} tokens, cannot keep {length}")
         held.length = length
+        held.num_known = min(held.num_known, length // PAGE_SIZE)
         while len(held.pages) > pages_for(length):
             self._release(held.pages.pop())
 
@@ -91,6 +103,48 @@ class PagePool:
         held = self._sessions.pop(session, None)
         for page in reversed(held.pages if held else []):
             self._release(page)
+
+    def remember(self, session: int, tokens: Sequence[int]) -> None:
+        """The session holds `tokens` and perhaps more: its full pages of them may be found by others.
+
+        Where another session has computed the same page before, this one takes that page and gives back its own.
+        """
+        held = self._sessions[session]
+        for index in range(held.num_known, min(held.length, len(tokens)) // PAGE_SIZE):
+            known = digest(self._previous(held), _page_of(tokens, index))
+            page = self._prefixes.find(known)
+            if page is None:
+                self._prefixes.add(known, held.pages[index])
+            elif page != held.pages[index]:
+                self._refer(page)
+                self._release(held.pages[index])
+                held.pages[index] = page
+            held.num_known += 1
+
+    def recall(self, session: int, tokens: Sequence[int]) -> int:
+        """Extend what a session holds of `tokens` by remembered pages; returns the tokens gained.
+
+        The last token is never among them: it must be computed for its logits.
+        """
+        held = self._sessions[session]
+        found: list[int] = []
+        previous = self._previous(held)
+        for index in range(held.num_known, (len(tokens) - 1) // PAGE_SIZE):
+            previous = digest(previous, _page_of(tokens, index))
+            page = self._prefixes.find(previous)
+            if page is None:
+                break
+            found.append(page)
+        num_known = held.num_known + len(found)
+        gained = num_known * PAGE_SIZE - held.length
+        if gained <= 0:
+            return 0
+        for page in found:
+            self._refer(page)
+        self.rollback(session, held.num_known * PAGE_SIZE)
+        held.pages += found
+        held.length, held.num_known = num_known * PAGE_SIZE, num_known
+        return gained
 
     def _add(self, session: int, held: _Session) -> None:
         if session in self._sessions:
@@ -105,8 +159,17 @@ class PagePool:
             needed += pages_for(held.length + tokens) - len(held.pages)
             if held.length % PAGE_SIZE:
                 writers[held.pages[-1]] += 1
-        # Of all who share a page the last one may keep it.
-        return needed + sum(min(count, self._references[page] - 1) for page, count in writers.items())
+        # Of all who share a page the last one may keep it, unless it is remembered.
+        return needed + sum(
+            min(count, self._references[page] - (page not in self._prefixes)) for page, count in writers.items()
+        )
+
+    def _shared(self, page: int) -> bool:
+        return self._references[page] > 1 or page in self._prefixes
+
+    def _previous(self, held: _Session) -> bytes:
+        """The digest that the session's next page to be remembered follows."""
+        return self._prefixes.digest_of(held.pages[held.num_known - 1]) if held.num_known else ROOT
 
     def _own_last_page(self, held: _Session) -> PageCopy:
         shared = held.pages[-1]
@@ -115,14 +178,27 @@ class PagePool:
         return PageCopy(shared, held.pages[-1])
 
     def _take(self) -> int:
-        page = self._free.pop()
+        page = self._blank.pop() if self._blank else self._prefixes.evict()
         self._references[page] = 1
         return page
 
+    def _refer(self, page: int) -> None:
+        if not self._references[page]:
+            self._prefixes.wake(page)
+        self._references[page] += 1
+
     def _release(self, page: int) -> None:
         self._references[page] -= 1
-        if not self._references[page]:
-            self._free.append(page)
+        if self._references[page]:
+            return
+        if page in self._prefixes:
+            self._prefixes.fall_idle(page)
+        else:
+            self._blank.append(page)
+
+
+def _page_of(tokens: Sequence[int], index: int) -> Sequence[int]:
+    return tokens[index * PAGE_SIZE : (index + 1) * PAGE_SIZE]
 
 
 def pages_for(tokens: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import tokenizers
@@ -9,6 +10,7 @@ import torch
 
 from core.generation import GenerationRequest, Run
 from core.model.base import Rows
+from core.model.pages import PAGE_SIZE, PagePool
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig, VerifyEngine
 
@@ -18,49 +20,85 @@ ROWS = 1009
 
 
 class ToyModel:
-    """Keeps each session's tokens as its cache. Models with the same salt are equal; `on_forward` sees every pass."""
+    """Models with the same salt are equal; `on_forward` sees every pass.
+
+    A page holds its tokens where another model's would hold keys, and logits follow from what the pages hold; `cached`
+    says what they ought to hold.
+    """
 
     vocab_size = VOCAB_SIZE
 
-    def __init__(self, salt: int = 0, context: int = 4096, sharpness: float = 1.5) -> None:
+    def __init__(self, salt: int = 0, context: int = 4096, sharpness: float = 1.5, num_pages: int = 2048) -> None:
         self.context = context
         self.cached: dict[int, list[int]] = {}
         self.on_forward: Callable[[Sequence[Rows]], None] = lambda _: None
         self._salt = salt
         self._table = torch.randn(ROWS, VOCAB_SIZE, generator=torch.Generator().manual_seed(7)) * sharpness
+        self._pool = PagePool(num_pages)
+        self._held: dict[int, list[int]] = defaultdict(lambda: [-1] * PAGE_SIZE)  # by page
 
     @property
     def num_used_pages(self) -> int:
-        return len(self.cached)
+        return self._pool.num_pages - self._pool.num_free
+
+    @property
+    def num_free_pages(self) -> int:
+        return self._pool.num_free
+
+    @property
+    def num_remembered_pages(self) -> int:
+        return self._pool.num_remembered
 
     def open(self, session: int) -> None:
-        assert session not in self.cached
+        self._pool.open(session)
         self.cached[session] = []
 
     def fork(self, source: int, session: int) -> None:
-        assert session not in self.cached
+        self._pool.fork(source, session)
         self.cached[session] = list(self.cached[source])
 
     def num_cached(self, session: int) -> int:
         return len(self.cached[session])
 
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        for source, target in self._pool.extend([(rows.session, len(rows.tokens)) for rows in batch]):
+            self._held[target] = list(self._held[source])
         self.on_forward(batch)
         rows: list[int] = []
         for session, tokens, num_logits in batch:
-            cache = self.cached[session]
             for index, token in enumerate(tokens):
-                cache.append(token)
-                assert len(cache) <= self.context
+                self._append(session, token)
                 if index >= len(tokens) - num_logits:
-                    rows.append(self._row(cache[-3:]))
+                    rows.append(self._row(self._last(session)))
         return self._table[rows]
 
+    def remember(self, session: int, tokens: Sequence[int]) -> None:
+        self._pool.remember(session, tokens)
+
+    def recall(self, session: int, tokens: Sequence[int]) -> int:
+        gained = self._pool.recall(session, tokens)
+        known = len(self.cached[session])
+        self.cached[session] += tokens[known : known + gained]
+        return gained
+
     def rollback(self, session: int, length: int) -> None:
+        self._pool.rollback(session, length)
         del self.cached[session][length:]
 
     def close(self, session: int) -> None:
+        self._pool.close(session)
         self.cached.pop(session, None)
+
+    def _append(self, session: int, token: int) -> None:
+        page, place = divmod(len(self.cached[session]), PAGE_SIZE)
+        self._held[self._pool.pages(session)[page]][place] = token
+        self.cached[session].append(token)
+        assert len(self.cached[session]) <= self.context
+
+    def _last(self, session: int) -> list[int]:
+        pages, length = self._pool.pages(session), len(self.cached[session])
+        places = range(max(0, length - 3), length)
+        return [self._held[pages[place // PAGE_SIZE]][place % PAGE_SIZE] for place in places]
 
     def _row(self, last: Sequence[int]) -> int:
         value = self._salt

@@ -15,9 +15,16 @@ from tests.core.toy import Clock, ToyModel, ToyVocabulary
 class Bench:
     """The engine, what it computed and what came out of it."""
 
-    def __init__(self, config: VerifyConfig | None = None, *, context: int = 4096, eos_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        config: VerifyConfig | None = None,
+        *,
+        context: int = 4096,
+        eos_ids: Sequence[int] = (),
+        num_pages: int = 2048,
+    ) -> None:
         self.clock = Clock()
-        self.model = ToyModel(context=context)
+        self.model = ToyModel(context=context, num_pages=num_pages)
         self.model.on_forward = lambda batch: self.passes.append(list(batch))
         self.passes: list[list[Rows]] = []
         self.runs: dict[int, list[Run]] = defaultdict(list)
@@ -34,6 +41,11 @@ class Bench:
     @property
     def sessions(self) -> int:
         return self.engine.gauges()["sessions"]
+
+    @property
+    def computed(self) -> int:
+        """Rows of all passes so far."""
+        return sum(len(rows.tokens) for batch in self.passes for rows in batch)
 
     def tokens(self, number: int) -> tuple[int, ...]:
         return tuple(token for run in self.runs[number] for token in run.tokens)

@@ -24,6 +24,14 @@ class RandomModel:
     def num_used_pages(self) -> int:
         return len(self._lengths)
 
+    @property
+    def num_free_pages(self) -> int:
+        return 1
+
+    @property
+    def num_remembered_pages(self) -> int:
+        return 0
+
     def open(self, session: int) -> None:
         self._lengths[session] = 0
 
@@ -38,6 +46,12 @@ class RandomModel:
             self._lengths[rows.session] += len(rows.tokens)
         wanted = sum(rows.num_logits for rows in batch)
         return 1e3 * torch.randn(wanted, self.vocab_size, generator=self._random)
+
+    def remember(self, session: int, tokens: Sequence[int]) -> None:
+        pass
+
+    def recall(self, session: int, tokens: Sequence[int]) -> int:  # noqa: ARG002
+        return 0
 
     def rollback(self, session: int, length: int) -> None:
         self._lengths[session] = length

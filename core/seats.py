@@ -1,0 +1,150 @@
+"""The drafts that hold sessions: hears their proposals, tells them what was committed, asks for as much as pays.
+
+Enters: proposals off the wire, runs as passes commit them. Leaves: messages for the drafts, and what each session would
+bring to a pass now and later. Whatever a draft says can only cost speed: it is checked here before anything else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from core.estimator import AcceptanceEstimator
+from core.generation import Run
+from core.messages import Close, Commit, Propose
+from core.reply import Replies
+from core.speculation_length import Others, best_length
+from core.step_rule import Standing, StepCosts
+from core.verify_session import Seat, VerifySession
+
+WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it
+
+
+class Seats:
+    """The seats of one engine's sessions. `waited` is whether the engine has stood still since its last pass.
+
+    `window` is the most tokens a proposal may carry, ids are below `num_valid`, a draft unheard for `lease` seconds is
+    forgotten until it is heard.
+    """
+
+    def __init__(self, counts: Counter[str], costs: StepCosts, *, window: int, num_valid: int, lease: float) -> None:
+        self.acceptance = AcceptanceEstimator()
+        self.waited = False
+        self._counts = counts
+        self._costs = costs
+        self._window = window
+        self._num_valid = num_valid
+        self._lease = lease
+        self._replies = Replies()
+        self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
+
+    def receive(self, peer: bytes, session: VerifySession | None, message: Propose, now: float) -> None:
+        """A proposal, and the session it names if there is one."""
+        if session is None:
+            self._drop("unknown_session")
+            self._outbox[peer, message.session] = Close(message.session, message.seat)
+            return
+        if not self._admissible(peer, session, message, now):
+            return
+        seat = session.seat
+        assert seat is not None
+        repeated = seat.answered
+        if not session.take(message):
+            self._drop("stale")
+            if message.base > session.length:
+                return
+        seat.heard(message.base, len(message.tokens), now, waited=self.waited)
+        if message.base < session.length:
+            self._tell(session, now)
+        elif repeated:  # nothing to tell, but a draft that hears nothing for long takes the session for dead
+            self._outbox[peer, session.number] = session.commit_message()
+
+    def outgoing(self) -> list[tuple[bytes, Commit | Close]]:
+        """Messages to send; each the newest for its session and peer."""
+        messages = [(peer, message) for (peer, _), message in self._outbox.items()]
+        self._outbox.clear()
+        return messages
+
+    def leave(self, session: VerifySession) -> None:
+        """The session is over."""
+        if session.seat is not None:
+            self._outbox[session.seat.peer, session.number] = Close(session.number, session.seat.number)
+
+    def verified(self, session: VerifySession, run: Run) -> None:
+        """What became of a proposal."""
+        if session.seat is not None and run.proposed:
+            self.acceptance.observe(session.seat.adapter, run.proposed, run.accepted)
+            if run.accepted:
+                session.seat.probe.right()
+
+    def standing(self, session: VerifySession, now: float) -> Standing:
+        """What a session whose prompt is computed would bring to a pass."""
+        seat, proposed, later = session.seat, len(session.proposals()), session.most()
+        if seat is None:
+            return Standing(0.0, 1.0, 1.0, 1, 1)
+        waits = later > proposed and not self._lapsed(seat, now)
+        return Standing(
+            seat.arrival(session.length, later, now) if waits else 0.0,
+            self.acceptance.expected_tokens(seat.adapter, proposed),
+            self.acceptance.expected_tokens(seat.adapter, later) + WORTH_OF_A_PROBE * session.probing,
+            1 + proposed,
+            1 + later,
+        )
+
+    def ask(self, committed: Sequence[VerifySession], num_running: int, now: float) -> None:
+        """Tell the drafts of `committed` sessions what was committed, and how many tokens to propose next."""
+        drafted = [session for session in committed if session.seat and not self._lapsed(session.seat, now)]
+        prospects = [self._prospect(session) for session in drafted]
+        plain = num_running - len(drafted)
+        tokens = plain + sum(prospect.tokens for prospect in prospects)
+        rows = plain + sum(prospect.rows for prospect in prospects)
+        waits = sorted((prospect.wait for prospect in prospects), reverse=True)[:2]
+        for session, own in zip(drafted, prospects, strict=True):
+            longest = waits[-1] if own.wait == waits[0] and len(waits) > 1 else waits[0]
+            wait = longest if len(drafted) > 1 else 0.0
+            self._choose_length(session, Others(tokens - own.tokens, rows - own.rows, wait))
+            self._tell(session, now)
+
+    def _prospect(self, session: VerifySession) -> Others:
+        """What the session's next pass is expected to be, as things stand."""
+        seat, most = session.seat, session.most()
+        assert seat is not None
+        return Others(self.acceptance.expected_tokens(seat.adapter, most), 1 + most, seat.reply.mean(most))
+
+    def _choose_length(self, session: VerifySession, others: Others) -> None:
+        seat = session.seat
+        assert seat is not None
+        expected = self.acceptance.expected_by_length(seat.adapter, session.max_proposed)
+        best = best_length(expected, seat.reply, others, self._costs)
+        session.wanted = seat.probe.length(best)
+        session.probing = session.wanted > best
+
+    def _tell(self, session: VerifySession, now: float) -> None:
+        assert session.seat is not None
+        self._outbox[session.seat.peer, session.number] = session.commit_message()
+        session.seat.asked(session.length, now)
+
+    def _lapsed(self, seat: Seat, now: float) -> bool:
+        """A draft that let its lease and its repeats pass is forgotten until it is heard."""
+        return now - seat.heard_at > self._lease + 4 * self._costs.seconds(1)
+
+    def _admissible(self, peer: bytes, session: VerifySession, message: Propose, now: float) -> bool:
+        """Seat, length and ids, before anything is read from the message; seats a newer draft."""
+        if len(message.tokens) > self._window or message.base < 0:
+            return self._drop("too_long")
+        if not all(0 <= token < self._num_valid for token in message.tokens):
+            return self._drop("bad_token")
+        seat = session.seat
+        if seat is None or message.seat > seat.number:
+            if seat is not None:
+                self._outbox[seat.peer, session.number] = Close(session.number, seat.number)
+            session.seat = Seat(peer, message.seat, now, self._replies.of(peer))
+            return True
+        if message.seat < seat.number or peer != seat.peer:
+            self._outbox[peer, session.number] = Close(session.number, message.seat)
+            return self._drop("not_its_seat")
+        return True
+
+    def _drop(self, reason: str) -> bool:
+        self._counts[f"dropped_{reason}"] += 1
+        return False
