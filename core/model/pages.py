@@ -40,7 +40,7 @@ class PagePool:
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
-        self._blank = list(reversed(range(num_pages)))  # free, and not remembered
+        self._blank = set(range(num_pages))  # free, and not remembered
         self._references = [0] * num_pages
         self._prefixes = Prefixes()
         self._sessions: dict[int, _Session] = {}
@@ -85,7 +85,7 @@ class PagePool:
                 copies.append(self._own_last_page(held))
             held.length += tokens
             while len(held.pages) * PAGE_SIZE < held.length:
-                held.pages.append(self._take())
+                held.pages.append(self._take(held.pages[-1] + 1 if held.pages else None))
         return copies
 
     def rollback(self, session: int, length: int) -> None:
@@ -177,8 +177,15 @@ class PagePool:
         self._release(shared)
         return PageCopy(shared, held.pages[-1])
 
-    def _take(self) -> int:
-        page = self._blank.pop() if self._blank else self._prefixes.evict()
+    def _take(self, wanted: int | None = None) -> int:
+        """A free page: the `wanted` one if it is free, because pages that follow one another are read in place."""
+        if wanted in self._blank:
+            page = wanted
+        elif wanted is not None and self._prefixes.is_idle(wanted):
+            page = self._prefixes.evict(wanted)
+        else:
+            page = min(self._blank) if self._blank else self._prefixes.evict()
+        self._blank.discard(page)
         self._references[page] = 1
         return page
 
@@ -194,7 +201,7 @@ class PagePool:
         if page in self._prefixes:
             self._prefixes.fall_idle(page)
         else:
-            self._blank.append(page)
+            self._blank.add(page)
 
 
 def _page_of(tokens: Sequence[int], index: int) -> Sequence[int]:

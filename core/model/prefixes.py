@@ -57,8 +57,17 @@ class Prefixes:
         """A session refers to an idle page again."""
         del self._idle[page]
 
-    def evict(self) -> int:
-        """Forget the page that is longest idle, and return it."""
-        page, _ = self._idle.popitem(last=False)
+    def is_idle(self, page: int) -> bool:
+        return page in self._idle
+
+    def evict(self, page: int | None = None) -> int:
+        """Forget an idle page, the one that is longest idle unless told which, and return it.
+
+        Pages that follow it stay: who computes it again finds them, for a digest is of all tokens before.
+        """
+        if page is None:
+            page, _ = self._idle.popitem(last=False)
+        else:
+            del self._idle[page]
         del self._pages[self._digests.pop(page)]
         return page

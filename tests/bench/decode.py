@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         theirs = running.enter_context(HuggingFace(directory, drafts, chosen.length, chosen.their_threads))
         if chosen.where != "http":
             config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
-            with Engines(directory, drafts, config, torch.bfloat16) as engines:
+            with Engines(directory, drafts, config) as engines:
                 contenders = in_process(engines, theirs, chosen.max_tokens)
                 places += [measure(IN_PROCESS, contenders, items, t, progress) for t in chosen.temperatures]
         if chosen.where != "process":

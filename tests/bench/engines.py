@@ -54,11 +54,11 @@ class Answered(NamedTuple):
 class DraftProcess:
     """A drafter in a process of its own."""
 
-    def __init__(self, label: str, directory: str | None) -> None:
+    def __init__(self, label: str, directory: str | None, device: str) -> None:
         ours, theirs = multiprocessing.Pipe()
         self._pipe = ours
         self._process = multiprocessing.get_context("spawn").Process(
-            target=_draft, args=(theirs, label, directory), daemon=True
+            target=_draft, args=(theirs, label, directory, device), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -79,13 +79,14 @@ class DraftProcess:
         self._process.join()
 
 
-def _draft(pipe: Connection, label: str, directory: str | None) -> None:
+def _draft(pipe: Connection, label: str, directory: str | None, device: str) -> None:
     torch.set_num_threads(1)
     adapted = directory is not None and (Path(directory) / "adapter_config.json").exists()
     model = load_model(
         DRAFT_DIR if adapted or directory is None else directory,
-        dtype=torch.float32,
+        dtype=torch.float32 if device == "cpu" else torch.bfloat16,
         num_pages=512,
+        device=device,
         adapter=directory if adapted else None,
     )
     drafter = Drafter(model, same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), label)
@@ -103,13 +104,13 @@ def _draft(pipe: Connection, label: str, directory: str | None) -> None:
 
 
 class Engines:
-    """A target in this process and drafts beside it; a context manager."""
+    """A target in this process, in bf16, and drafts beside it; a context manager."""
 
     def __init__(
-        self, target: Path, drafts: Mapping[str, str | None], config: VerifyConfig, dtype: torch.dtype
+        self, target: Path, drafts: Mapping[str, str | None], config: VerifyConfig, device: str = "cpu"
     ) -> None:
-        self._drafts = {label: DraftProcess(label, directory) for label, directory in drafts.items()}
-        model = load_model(target, dtype=dtype, num_pages=16 * config.max_sessions)
+        self._drafts = {label: DraftProcess(label, directory, device) for label, directory in drafts.items()}
+        model = load_model(target, dtype=torch.bfloat16, num_pages=16 * config.max_sessions, device=device)
         self._verifier = Verifier(model, load_tokenizer(target), config)
         self._length = config.num_speculative_tokens
         for draft in self._drafts.values():

@@ -31,10 +31,12 @@ class Job(NamedTuple):
 class HuggingFace:
     """A context manager; `threads` are torch's."""
 
-    def __init__(self, target: Path, drafts: Mapping[str, str | None], length: int, threads: int) -> None:
+    def __init__(
+        self, target: Path, drafts: Mapping[str, str | None], length: int, threads: int, device: str = "cpu"
+    ) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=(theirs, target, dict(drafts), length, threads), daemon=True
+            target=_serve, args=(theirs, target, dict(drafts), length, threads, device), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -55,23 +57,26 @@ class HuggingFace:
         return answered
 
 
-def _serve(pipe: Connection, target: Path, drafts: Mapping[str, str | None], length: int, threads: int) -> None:
+def _serve(
+    pipe: Connection, target: Path, drafts: Mapping[str, str | None], length: int, threads: int, device: str
+) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(threads)
-    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.bfloat16).eval()
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.bfloat16).eval().to(device)
 
     def assistant(directory: str | None) -> Any:
         whole = directory is not None and not (Path(directory) / "adapter_config.json").exists()
-        base = AutoModelForCausalLM.from_pretrained(directory if whole else DRAFT_DIR, dtype=torch.float32)
+        dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        base = AutoModelForCausalLM.from_pretrained(directory if whole else DRAFT_DIR, dtype=dtype)
         if directory is not None and not whole:
             base = PeftModel.from_pretrained(base, directory).merge_and_unload()
         base.generation_config.num_assistant_tokens = length
         base.generation_config.num_assistant_tokens_schedule = "constant"
         base.generation_config.assistant_confidence_threshold = 0.0
-        return base.eval()
+        return base.eval().to(device)
 
     assistants = {label: assistant(directory) for label, directory in drafts.items()}
     pipe.send(None)
@@ -87,7 +92,7 @@ def _answer(model: Any, assistant: Any, job: Job) -> Answered:
     import torch
 
     torch.manual_seed(job.seed)
-    ids = torch.tensor([job.tokens])
+    ids = torch.tensor([job.tokens], device=model.device)
     law: dict[str, Any] = {"do_sample": False}
     if job.temperature:
         law = {"do_sample": True, "temperature": job.temperature, "top_k": 0}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
@@ -28,12 +28,12 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 OURS, THEIRS, FLOOR = "ours", "transformers", "floor"
 
 
-def measure(directory: Path, turns: int, sizes: Sequence[int] = SIZES) -> dict[int, Durations]:
+def measure(directory: Path, turns: int, sizes: Sequence[int] = SIZES, device: str = "cpu") -> dict[int, Durations]:
     """Seconds of a pass, by its number of tokens; items of the `Durations` are turns."""
-    ours = load_model(directory, dtype=torch.bfloat16, num_pages=16)
-    theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval()
+    ours = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device)
+    theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval().to(device)
     num_bytes = 2 * sum(parameter.numel() for parameter in theirs.parameters())
-    stream = torch.ones(num_bytes // 4)
+    stream = torch.ones(num_bytes // 4, device=device)
     found = {size: Durations() for size in sizes}
     our_pass, their_pass = _ours(ours), _theirs(theirs)
     with torch.inference_mode():
@@ -48,9 +48,17 @@ def measure(directory: Path, turns: int, sizes: Sequence[int] = SIZES) -> dict[i
 
 
 def _seconds(work: Callable[[], object]) -> float:
+    _settle()
     began = time.perf_counter()
     work()
+    _settle()
     return time.perf_counter() - began
+
+
+def _settle() -> None:
+    """Wait for what a GPU still does."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def _ours(model: CausalLM) -> Callable[[int], None]:
@@ -64,13 +72,13 @@ def _ours(model: CausalLM) -> Callable[[int], None]:
     return one_pass
 
 
-def _theirs(model: torch.nn.Module) -> Callable[[int], None]:
+def _theirs(model: PreTrainedModel) -> Callable[[int], None]:
     cache = DynamicCache(config=model.config)
     with torch.inference_mode():
-        model(torch.arange(5, 5 + CACHED)[None], past_key_values=cache)
+        model(torch.arange(5, 5 + CACHED, device=model.device)[None], past_key_values=cache)
 
     def one_pass(size: int) -> None:
-        model(torch.arange(9, 9 + size)[None], past_key_values=cache)
+        model(torch.arange(9, 9 + size, device=model.device)[None], past_key_values=cache)
         cache.crop(-size)
 
     return one_pass

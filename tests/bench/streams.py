@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = VerifyConfig(max_sessions=max(chosen.streams), num_speculative_tokens=chosen.length)
     with (
         HuggingFace(directory, own, chosen.length, chosen.their_threads) as theirs,
-        Engines(directory, drafts, config, torch.bfloat16) as engines,
+        Engines(directory, drafts, config) as engines,
         Progress() as progress,
     ):
         batches = Batches(engines, theirs, chosen.max_tokens, chosen.temperature)

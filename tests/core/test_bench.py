@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from rich.progress import Progress
 
 from core.verify_engine import VerifyConfig
@@ -54,7 +53,7 @@ def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None
     config = VerifyConfig(max_sessions=2, num_speculative_tokens=4)
     with (
         HuggingFace(tiny, drafts, 4, threads=1) as theirs,
-        Engines(tiny, drafts, config, torch.bfloat16) as engines,
+        Engines(tiny, drafts, config) as engines,
         Progress(disable=True) as progress,
     ):
         place = decode.measure("here", decode.in_process(engines, theirs, 12), items, 0.0, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -385,3 +386,18 @@ def test_no_more_is_remembered_than_was_said_to_be_committed() -> None:
     pool.extend([(0, 200)])
     pool.remember(0, [1] * 127)
     assert gained(pool, [1] * 200) == 64
+
+
+def test_a_lone_session_after_many_others_has_pages_that_follow_one_another() -> None:
+    pool, dice, together = PagePool(64), random.Random(0), 0
+    for session in range(300):
+        tokens = [dice.randrange(2000) for _ in range(dice.randrange(30, 600))]
+        pool.open(session)
+        pool.recall(session, tokens)
+        while pool.length(session) < len(tokens):
+            pool.extend([(session, min(23, len(tokens) - pool.length(session)))])
+            pool.remember(session, tokens[: pool.length(session)])
+        pages = pool.pages(session)
+        together += pages == list(range(pages[0], pages[0] + len(pages)))
+        pool.close(session)
+    assert together >= 270
