@@ -26,7 +26,7 @@ from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig
 from tests.bench import machine
 from tests.bench.decode_plot import plot
-from tests.bench.engines import Answered, Asked, Engines
+from tests.bench.engines import Answered, Asked, Engines, processes
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.hugging_face import HuggingFace, Job
 from tests.bench.items import GENERAL, MIXED, Item, draft_directories, held_out
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         theirs = running.enter_context(HuggingFace(directory, drafts, chosen.length, chosen.their_threads))
         if chosen.where != "http":
             config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
-            with Engines(directory, drafts, config) as engines:
+            with Engines(directory, processes(drafts), config) as engines:
                 contenders = in_process(engines, theirs, chosen.max_tokens)
                 places += [measure(IN_PROCESS, contenders, items, t, progress) for t in chosen.temperatures]
         if chosen.where != "process":

@@ -6,22 +6,25 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
+from core import overlap
 from core.draft_engine import DraftConfig
 from core.drafter import Drafter
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.generation import GenerationRequest, Run
 from core.id_map import same_id_map
 from core.messages import OpenSession
+from core.model.base import Model
 from core.model.causal_lm import load_model
 from core.tokenizer import load_tokenizer
 from core.verifier import Verifier
@@ -51,14 +54,38 @@ class Answered(NamedTuple):
     accepted: int
 
 
-class DraftProcess:
-    """A drafter in a process of its own."""
+@dataclass(frozen=True)
+class ShippedDraft:
+    """The shipped draft as it is, with a PEFT adapter, or a whole model in its place."""
 
-    def __init__(self, label: str, directory: str | None, device: str) -> None:
+    directory: str | None
+    device: str = "cpu"
+
+    def load(self) -> Model:
+        adapted = self.directory is not None and (Path(self.directory) / "adapter_config.json").exists()
+        return load_model(
+            DRAFT_DIR if adapted or self.directory is None else self.directory,
+            dtype=torch.float32 if self.device == "cpu" else torch.bfloat16,
+            num_pages=512,
+            device=self.device,
+            adapter=self.directory if adapted else None,
+        )
+
+
+class Loaded(Protocol):
+    """What a draft process makes its model of, there."""
+
+    def load(self) -> Model: ...
+
+
+class DraftProcess:
+    """A drafter in a process of its own; `serial` keeps it from drafting ahead."""
+
+    def __init__(self, label: str, draft: Loaded, *, serial: bool = False) -> None:
         ours, theirs = multiprocessing.Pipe()
         self._pipe = ours
         self._process = multiprocessing.get_context("spawn").Process(
-            target=_draft, args=(theirs, label, directory, device), daemon=True
+            target=_draft, args=(theirs, label, draft, serial), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -79,17 +106,11 @@ class DraftProcess:
         self._process.join()
 
 
-def _draft(pipe: Connection, label: str, directory: str | None, device: str) -> None:
+def _draft(pipe: Connection, label: str, draft: Loaded, serial: bool) -> None:
     torch.set_num_threads(1)
-    adapted = directory is not None and (Path(directory) / "adapter_config.json").exists()
-    model = load_model(
-        DRAFT_DIR if adapted or directory is None else directory,
-        dtype=torch.float32 if device == "cpu" else torch.bfloat16,
-        num_pages=512,
-        device=device,
-        adapter=directory if adapted else None,
-    )
-    drafter = Drafter(model, same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), label)
+    if serial:
+        overlap.WORTH = float("inf")
+    drafter = Drafter(draft.load(), same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), label)
     drafter.start()
     pipe.send(None)
     try:
@@ -107,9 +128,9 @@ class Engines:
     """A target in this process, in bf16, and drafts beside it; a context manager."""
 
     def __init__(
-        self, target: Path, drafts: Mapping[str, str | None], config: VerifyConfig, device: str = "cpu"
+        self, target: Path, drafts: Mapping[str, DraftProcess], config: VerifyConfig, device: str = "cpu"
     ) -> None:
-        self._drafts = {label: DraftProcess(label, directory, device) for label, directory in drafts.items()}
+        self._drafts = drafts
         model = load_model(target, dtype=torch.bfloat16, num_pages=16 * config.max_sessions, device=device)
         self._verifier = Verifier(model, load_tokenizer(target), config)
         self._length = config.num_speculative_tokens
@@ -127,9 +148,9 @@ class Engines:
         for draft in self._drafts.values():
             draft.close()
 
-    def counts(self) -> Counter[str]:
-        """Of the verifier since it started."""
-        return self._verifier.counts().result()
+    def counts(self, draft: str | None = None) -> Counter[str]:
+        """Of the verifier since it started, or of a draft."""
+        return self._verifier.counts().result() if draft is None else self._drafts[draft].counts()
 
     def answer(self, asked: Sequence[Asked], streams: int = 1) -> list[Answered]:
         """All answers, in order; `streams` run at a time, the next beginning as one ends."""
@@ -171,6 +192,11 @@ class Engines:
                 num_speculative_tokens=self._length,
             )
         )
+
+
+def processes(drafts: Mapping[str, str | None], device: str = "cpu") -> dict[str, DraftProcess]:
+    """A process for each of the shipped draft's adapters, by label."""
+    return {label: DraftProcess(label, ShippedDraft(directory, device)) for label, directory in drafts.items()}
 
 
 def _arrive(

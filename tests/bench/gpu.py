@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 from core.verify_engine import VerifyConfig
 from tests.bench import decode, machine, step
-from tests.bench.engines import Engines
+from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
 from tests.bench.hugging_face import HuggingFace
 from tests.bench.items import GENERAL, draft_directories, held_out
@@ -66,7 +66,7 @@ def _decoded(directory: Path, chosen: argparse.Namespace, progress: Progress) ->
     config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
     with (
         HuggingFace(directory, used, chosen.length, torch.get_num_threads(), chosen.device) as theirs,
-        Engines(directory, used, config, chosen.device) as engines,
+        Engines(directory, processes(used, chosen.device), config, chosen.device) as engines,
     ):
         contenders = decode.in_process(engines, theirs, chosen.max_tokens)
         return [decode.measure(chosen.device, contenders, items, t, progress) for t in (0.0, 1.0)]

@@ -26,7 +26,7 @@ from core.generation import GenerationRequest
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig
 from tests.bench import machine
-from tests.bench.engines import Asked, Engines
+from tests.bench.engines import Asked, Engines, processes
 from tests.bench.expanded import GEOMETRIES, target, useless_draft
 from tests.bench.hugging_face import HuggingFace, Job
 from tests.bench.items import Item, draft_directories, held_out
@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = VerifyConfig(max_sessions=max(chosen.streams), num_speculative_tokens=chosen.length)
     with (
         HuggingFace(directory, own, chosen.length, chosen.their_threads) as theirs,
-        Engines(directory, drafts, config) as engines,
+        Engines(directory, processes(drafts), config) as engines,
         Progress() as progress,
     ):
         batches = Batches(engines, theirs, chosen.max_tokens, chosen.temperature)

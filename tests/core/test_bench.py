@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from core.verify_engine import VerifyConfig
 from tests.bench import decode, step, streams
-from tests.bench.engines import Engines
+from tests.bench.engines import Engines, processes
 from tests.bench.expanded import target
 from tests.bench.hugging_face import HuggingFace
 from tests.bench.items import GENERAL, held_out
@@ -53,7 +53,7 @@ def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None
     config = VerifyConfig(max_sessions=2, num_speculative_tokens=4)
     with (
         HuggingFace(tiny, drafts, 4, threads=1) as theirs,
-        Engines(tiny, drafts, config) as engines,
+        Engines(tiny, processes(drafts), config) as engines,
         Progress(disable=True) as progress,
     ):
         place = decode.measure("here", decode.in_process(engines, theirs, 12), items, 0.0, progress)

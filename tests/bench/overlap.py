@@ -1,0 +1,171 @@
+"""How much of the drafting is hidden by drafting on while the target verifies.
+
+    python -m tests.bench.overlap [--acceptance 0.85] [--length 4] [--out tests/bench/results/overlap]
+
+In process, one stream, the target and each draft on a core of their own: the shipped target at 100 million parameters,
+and as the draft the shipped target itself, which costs about a tenth of it and is always right, made wrong at every so
+many tokens by a seeded die. The same draft answers every prompt twice in turns, serially and ahead. The hidden share is
+(seconds serially - seconds ahead) / (tokens proposed serially * seconds of a drafted token); the shipped draft, which
+costs next to nothing, is measured the same way and should lose nothing. Takes about 3 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import Progress
+
+from core.family import TARGET_DIR
+from core.generation import GenerationRequest
+from core.model.base import Model, Rows
+from core.model.causal_lm import load_model
+from core.sampling_params import SamplingParams
+from core.verify_engine import VerifyConfig
+from tests.bench import machine
+from tests.bench.engines import Asked, DraftProcess, Engines, ShippedDraft
+from tests.bench.expanded import GEOMETRIES, target
+from tests.bench.items import Item, draft_directories, held_out
+from tests.bench.paired import Durations, Ratio, rotated
+
+SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD = "serial", "ahead", "shipped, serial", "shipped, ahead"
+
+
+class Flawed:
+    """A model whose best token is spoiled at the positions that a die picks; otherwise the model."""
+
+    def __init__(self, model: Model, wrong: float) -> None:
+        self._model = model
+        self._spoiled = np.random.default_rng(0).random(model.context + 1) < wrong
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    @torch.inference_mode()
+    def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        logits = self._model.forward(batch)
+        row = 0
+        for rows in batch:
+            end = self._model.num_cached(rows.session)
+            for position in range(end - rows.num_logits, end):
+                if self._spoiled[position]:
+                    logits[row, logits[row].argmax()] = -1e9
+                row += 1
+        return logits
+
+
+@dataclass(frozen=True)
+class FlawedTarget:
+    """The shipped target as a draft that is right so often."""
+
+    acceptance: float
+
+    def load(self) -> Model:
+        model = load_model(TARGET_DIR, dtype=torch.float32, num_pages=64)
+        return Flawed(model, 1 - self.acceptance)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Found:
+    """`draft_share` is the seconds of a drafted proposal over those of a target pass."""
+
+    hidden: Ratio
+    draft_share: float
+    foreseen: float
+    ahead: Ratio
+    shipped: Ratio
+
+
+def measure(engines: Engines, items: Sequence[Item], token: float, max_tokens: int, progress: Progress) -> Found:
+    """`token` is the seconds of a drafted token."""
+    durations, drafting = Durations(), {}
+    contenders = (SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD)
+    shown = progress.add_task("overlap", total=len(items) * len(contenders))
+    passes: list[float] = []
+    lengths: list[float] = []
+    for item in items:
+        params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=0.0)
+        request = GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
+        [plain] = engines.answer([Asked(request, None)])
+        passes.append((plain.seconds - plain.first) / max(1, plain.passes))
+        for contender in rotated(contenders, item.number):
+            [answered] = engines.answer([Asked(request, contender)])
+            if answered.tokens != plain.tokens:
+                raise SystemExit(f"answers differ: {contender}, {item.prompt!r}")
+            durations.add(contender, item.number, answered.seconds)
+            if contender == SERIAL:
+                drafting[item.number] = answered.proposed * token
+                lengths.append(answered.proposed / max(1, answered.passes))
+            progress.advance(shown)
+    counts = engines.counts(AHEAD)
+    return Found(
+        hidden=durations.saved(AHEAD, SERIAL, drafting),
+        draft_share=float(np.median(lengths)) * token / float(np.median(passes)),
+        foreseen=counts["rounds_foreseen"] / max(1, counts["rounds"]),
+        ahead=durations.ratio(AHEAD, SERIAL),
+        shipped=durations.ratio(SHIPPED_AHEAD, SHIPPED_SERIAL),
+    )
+
+
+def token_seconds(model: Model) -> float:
+    """Median seconds of one more token of one session."""
+    model.open(0)
+    model.forward([Rows(0, range(5, 205), 0)])
+    taken = []
+    for _ in range(60):
+        began = time.perf_counter()
+        model.forward([Rows(0, [7], 1)])
+        taken.append(time.perf_counter() - began)
+    return float(np.median(taken))
+
+
+def table(found: Found) -> str:
+    """Markdown."""
+    rows = {
+        "a proposal's drafting / a target pass": f"{found.draft_share:.2f}",
+        "hidden share of drafting (95 %)": str(found.hidden),
+        "commits foreseen, their answer drafted already": f"{found.foreseen:.2f}",
+        "ahead, times serial": str(found.ahead),
+        "the shipped draft, ahead, times serial": str(found.shipped),
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.overlap", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
+    parser.add_argument("--acceptance", type=float, default=0.85, help="share of positions at which the draft is right")
+    parser.add_argument("--length", type=int, default=4, help="most tokens proposed for a pass")
+    parser.add_argument("--per-task", type=int, default=4)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
+    parser.add_argument("--out", type=Path, default=Path("tests/bench/results/overlap"))
+    chosen = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    flawed, shipped = FlawedTarget(chosen.acceptance), ShippedDraft(draft_directories()["general"])
+    drafts = {
+        SERIAL: DraftProcess(SERIAL, flawed, serial=True),
+        AHEAD: DraftProcess(AHEAD, flawed),
+        SHIPPED_SERIAL: DraftProcess(SHIPPED_SERIAL, shipped, serial=True),
+        SHIPPED_AHEAD: DraftProcess(SHIPPED_AHEAD, shipped),
+    }
+    config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
+    with Engines(target(chosen.size, chosen.cache), drafts, config) as engines, Progress() as progress:
+        token = token_seconds(flawed.load())
+        found = measure(engines, held_out(chosen.per_task), token, chosen.max_tokens, progress)
+    facts = {key: value for key, value in vars(chosen).items() if key not in ("out", "cache")} | machine.facts()
+    text = f"{table(found)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
+    print(text)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    (chosen.out / "overlap.md").write_text(text)
+    (chosen.out / "overlap.json").write_text(json.dumps({"facts": facts, "found": asdict(found)}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
