@@ -99,10 +99,12 @@ def measure(engines: Engines, items: Sequence[Item], token: float, max_tokens: i
             if answered.tokens != plain.tokens:
                 raise SystemExit(f"answers differ: {contender}, {item.prompt!r}")
             durations.add(contender, item.number, answered.seconds)
-            if contender == SERIAL:
+            if contender == SERIAL and answered.proposed:
                 drafting[item.number] = answered.proposed * token
                 lengths.append(answered.proposed / max(1, answered.passes))
             progress.advance(shown)
+    if not drafting:
+        raise SystemExit("nothing was proposed: beside this target the draft is too slow to be asked")
     counts = engines.counts(AHEAD)
     return Found(
         hidden=durations.saved(AHEAD, SERIAL, drafting),
