@@ -221,6 +221,49 @@ def test_word_that_the_session_lives_needs_no_answer() -> None:
     assert engine.outgoing() == []
 
 
+# ---- beginnings that others had
+
+
+def test_a_prompt_that_another_session_had_is_not_computed_again() -> None:
+    engine, model, _ = draft()
+    computed: list[int] = []
+    model.on_forward = lambda batch: computed.append(sum(len(rows.tokens) for rows in batch))
+    asked = request(20, tokens=[number % VOCAB_SIZE for number in range(200)])
+    engine.open(opened(asked), VERIFIER)
+    [first] = drafted(engine)
+    assert sum(computed) == 200 + 3
+    engine.close(1)
+    assert engine.gauges() == {"sessions": 0, "pages": 0, "remembered_pages": 3}
+    computed.clear()
+    engine.open(opened(asked, 2), VERIFIER)
+    [second] = drafted(engine)
+    assert (second.tokens, sum(computed)) == (first.tokens, 200 - 192 + 3)
+
+
+def test_a_chain_that_was_not_committed_is_never_found() -> None:
+    asked = request(40, tokens=PROMPT * 12)
+    engine, _, _ = draft()
+    engine.open(opened(asked, ahead=16), VERIFIER)
+    [proposal] = drafted(engine, passes=20)
+    engine.receive(VERIFIER, Commit(1, 60, (proposal.tokens[0], (proposal.tokens[1] + 1) % VOCAB_SIZE)))
+    drafted(engine, passes=20)
+    continued = [*asked.tokens, *proposal.tokens]
+    engine.open(opened(request(40, tokens=continued), 2), VERIFIER)
+    alone, _, _ = draft()
+    alone.open(opened(request(40, tokens=continued), 2), VERIFIER)
+    assert drafted(engine)[-1] == drafted(alone)[-1]
+
+
+def test_a_draft_that_keeps_only_the_last_part_leaves_nothing_to_be_found() -> None:
+    tokens = Random(1).choices(range(VOCAB_SIZE), k=300)
+    engine, model, _ = draft(context=200)
+    engine.open(opened(request(40, tokens=tokens)), VERIFIER)
+    drafted(engine)
+    assert model.num_used_pages == 2
+    engine.close(1)
+    assert model.num_remembered_pages == 0
+
+
 # ---- what verifiers may say
 
 

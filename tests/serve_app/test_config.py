@@ -114,6 +114,7 @@ def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> 
         ("pools", {"math": {}}, "pools.math.actors: Field required"),
         ("bundles", "somewhere", "bundles: unknown key; did you mean `bundle`"),
         ("target.dtype", "float16", "target.dtype: Input should be 'float32' or 'bfloat16'"),
+        ("target.cache_token", 4096, "target.cache_token: unknown key; did you mean `cache_tokens`"),
         ("target.max_queued", 0, "target.max_queued: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),
     ],

@@ -15,8 +15,8 @@ from core.errors import ConfigError
 from core.family import DRAFT_DIR
 from core.model.base import Model, Rows
 from core.model.causal_lm import load_model
-from serve_app.config import Draft
-from serve_app.loading import draft_model, load_draft
+from serve_app.config import Draft, Target
+from serve_app.loading import draft_model, load_draft, load_target
 
 DRAFT = Draft(model="family:draft", max_sessions=1)
 
@@ -67,3 +67,14 @@ def test_an_adapter_is_merged_and_a_whole_model_taken(adapter: Path, whole: Path
 def test_a_directory_that_is_neither_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=str(tmp_path)):
         load_draft(DRAFT, str(tmp_path))
+
+
+@pytest.mark.parametrize(("cache_tokens", "pages"), [(None, 3 * 16), (1024, 16), (1025, 17), (9999, 157)])
+def test_the_target_has_the_cache_that_is_asked_for(cache_tokens: int | None, pages: int) -> None:
+    target = Target(model="family:target", max_sessions=3, cache_tokens=cache_tokens)
+    assert load_target(target).num_free_pages == pages
+
+
+def test_a_cache_of_less_than_one_context_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"target.cache_tokens: 1023 is less .*\nWrite 1024 or more"):
+        load_target(Target(model="family:target", cache_tokens=1023))
