@@ -12,13 +12,14 @@ from core.family import BUNDLE_DIR, TARGET_DIR
 from core.family.corpora import TASKS, items
 from core.tokenizer import load_tokenizer
 
-GENERAL, MIXED = "general", "mixed"
+GENERAL, MIXED = "general", "mixed"  # the un-adapted draft, one adapter for all tasks
+GENERAL_SLOT = "general slot"  # what is served where the router abstains
 SEED = 41  # prompts that nothing was tuned on
 MAX_TOKENS = 96
 
 
 class Item(NamedTuple):
-    """A prompt as the target's ids, the family task it is of, and the bundle's slot that the router chose."""
+    """A prompt as the target's ids, the family task it is of, and the label of the draft that the router chose."""
 
     number: int
     prompt: str
@@ -45,13 +46,15 @@ def held_out(per_task: int) -> Sequence[Item]:
     for number, item in enumerate(drawn):
         tokens = tokenizer.encode_chat([{"role": "user", "content": item.prompt}])
         prior = {GENERAL: 1.0} if classifier is None else classifier.predict(tokens)
-        asked.append(Item(number, item.prompt, tuple(tokens), item.task, max(prior, key=lambda name: prior[name])))
+        slot = max(prior, key=lambda name: prior[name])
+        label = GENERAL_SLOT if slot == GENERAL else slot
+        asked.append(Item(number, item.prompt, tuple(tokens), item.task, label))
     return asked
 
 
 def draft_directories() -> dict[str, str | None]:
     """Label of each draft -> its PEFT or model directory, None for the draft as it is."""
     bundle = live_bundle()
-    slots = {task: bundle.directory(task) for task in bundle.manifest.slots if task != GENERAL}
-    found = slots | {MIXED: bundle.control(MIXED)}
+    slots = {GENERAL_SLOT if slot == GENERAL else slot: bundle.directory(slot) for slot in bundle.manifest.slots}
+    found = {GENERAL_SLOT: None} | slots | {MIXED: bundle.control(MIXED)}
     return {GENERAL: None} | {label: str(directory) if directory else None for label, directory in found.items()}

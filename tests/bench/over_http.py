@@ -13,11 +13,12 @@ from rich.console import Console
 
 from serve_app.bundled import with_bundle, with_controls
 from serve_app.chat_client import OFF, Client
+from serve_app.config import GENERAL as SERVED_GENERAL
 from serve_app.config import load_config
 from serve_app.hosting import hosted
 from serve_app.local_cluster import free_port
 from tests.bench.engines import Answered
-from tests.bench.items import Item
+from tests.bench.items import GENERAL_SLOT, Item
 
 LOOPBACK = "127.0.0.1"
 
@@ -33,7 +34,7 @@ class Service:
         self._max_tokens = max_tokens
 
     def answer(self, item: Item, draft: str | None, temperature: float) -> Answered:
-        """`draft` is a slot of the bundle or a control; None switches speculation off."""
+        """`draft` is the label of one; None switches speculation off."""
         speculation = OFF if draft is None else {"task": self._pools.get(draft, draft)}
         body = {
             "model": self._model,
@@ -60,4 +61,4 @@ def service(target: Path, length: int, max_tokens: int, threads: int) -> Iterato
         }
     )
     with hosted(replace(served, config=config), LOOPBACK, free_port(LOOPBACK), Console(stderr=True)) as running:
-        yield Service(running.url, config.name, pools, max_tokens)
+        yield Service(running.url, config.name, pools | {GENERAL_SLOT: SERVED_GENERAL}, max_tokens)

@@ -8,9 +8,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tests.bench.items import GENERAL, MIXED
+from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED
 from tests.bench.policies import BEST, POLICIES, ROUTED, whole
-from tests.bench.replays import GENERAL_SLOT, Trial
+from tests.bench.replays import Trial
 
 _COLOURS = {GENERAL: "#767676", MIXED: "#b9770e", GENERAL_SLOT: "#7a9c59", ROUTED: "#1f5fa8", BEST: "#222222"}
 

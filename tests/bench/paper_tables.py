@@ -13,7 +13,7 @@ from core.bootstrap import Difference, Figure
 from core.family.corpora import TASKS
 from tests.bench import elsewhere
 from tests.bench.elsewhere import Row
-from tests.bench.items import GENERAL, MIXED
+from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED
 from tests.bench.policies import (
     ABSTAINED,
     BEST,
@@ -29,7 +29,7 @@ from tests.bench.policies import (
     went,
     whole,
 )
-from tests.bench.replays import GENERAL_SLOT, TEMPERATURES, Trial
+from tests.bench.replays import TEMPERATURES, Trial
 from tests.bench.stress import GENERATED, KINDS
 
 FIGURES: dict[Figure, str] = {"acceptance_rate": "acceptance rate", "tokens_per_pass": "tokens per target pass"}

@@ -14,8 +14,8 @@ import numpy as np
 
 from core.acceptance import Acceptance, total
 from core.bootstrap import Difference, Figure, compare
-from tests.bench.items import GENERAL, MIXED
-from tests.bench.replays import GENERAL_SLOT, Trial
+from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED
+from tests.bench.replays import Trial
 
 ROUTED, BEST = "routed", "best"
 REQUESTS, OTHERS, ABSTAINED, ELSEWHERE = "as the request alone", "as the rest alone", "abstained", "elsewhere"

@@ -24,10 +24,9 @@ from core.model.causal_lm import CausalLM, load_model
 from core.record import Record
 from core.sampling_params import SamplingParams
 from core.tokenizer import load_tokenizer
-from tests.bench.items import GENERAL, MIXED, live_bundle
+from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED, live_bundle
 from tests.bench.stress import Prompt
 
-GENERAL_SLOT = "general slot"  # what is served where the router abstains; the un-adapted draft is GENERAL
 TEMPERATURES = (0.0, 1.0)
 _SESSIONS, _PAGES = 32, 16  # answers at a time; pages of 64 tokens in a context
 

@@ -12,7 +12,7 @@ from core.acceptance import Acceptance
 from core.family.corpora import TASKS, items
 from tests.bench import decode, elsewhere, streams, stress
 from tests.bench.foreign_words import ForeignWords
-from tests.bench.items import GENERAL, MIXED, SEED
+from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED, SEED
 from tests.bench.paper import RESULTS
 from tests.bench.paper_tables import as_json, by_kind, page, rows
 from tests.bench.policies import (
@@ -29,7 +29,7 @@ from tests.bench.policies import (
     over,
     went,
 )
-from tests.bench.replays import GENERAL_SLOT, TEMPERATURES, Trial, measure, shipped
+from tests.bench.replays import TEMPERATURES, Trial, measure, shipped
 from tests.bench.stress import ADVERSARIAL, GENERATED, KINDS, MIXED_DOMAIN, REWORDED, Prompt
 
 PER_KIND = len(TASKS)
@@ -150,6 +150,7 @@ def test_other_benchmarks_are_read_as_they_are_written(tmp_path: Path) -> None:
     for turn in range(3):
         for name, seconds in ((decode.PLAIN, 6.0), (GENERAL, 3.0), (decode.TASK, 2.0)):
             place.durations.add(name, turn, seconds)
+            place.first.add(name, turn, seconds)
         for name, seconds in ((streams.PLAIN, 3.0), (streams.TASK, 2.0), (streams.USELESS, 3.0)):
             level.durations.add(name, turn, seconds)
     written = {
