@@ -21,8 +21,8 @@ def answer(
 ) -> Iterator[tuple[int, Record]]:
     """Yield (index of the request, its record) in the order the answers end.
 
-    `model` must have pages for `max_sessions` whole answers at once. Raises `InvalidRequest` when the turn of a
-    request comes that the target cannot take.
+    `model` must have pages for one whole context at least. Raises `InvalidRequest` when the turn of a request comes
+    that the target cannot take.
     """
     # no draft is ever wired, so nothing reads the clock's value
     engine = VerifyEngine(model, vocabulary, VerifyConfig(max_sessions), clock=lambda: 0.0)

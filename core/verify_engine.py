@@ -145,7 +145,9 @@ class VerifyEngine:
         chain = Chain(request, eos_ids=vocabulary.eos_ids, context=context, tokenizer=vocabulary.raw)
         wanted = request.num_speculative_tokens
         most = self.config.num_speculative_tokens if wanted is None else min(wanted, self.config.window)
-        leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
+        leader = None
+        if chain.finish_reason is None:  # else there is nothing to compute, nor to wait for
+            leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
         return VerifySession(self._new_session(), chain, most, leader)
 
     def _complete(self) -> list[VerifySession]:

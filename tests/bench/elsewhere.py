@@ -15,6 +15,7 @@ from core.family.corpora import TASKS
 from train_jobs.findings import Findings, Slot
 
 FINDINGS = Path("retrain-family/findings.json")
+STUDIES = Path("retrain-studies/findings.json")
 _RETRAINING = "taskspec retrain --config train_jobs/family.yaml"
 _DECODE, _STREAMS = "python -m tests.bench.decode", "python -m tests.bench.streams"
 _LARGER = ("300m", "1b")
@@ -77,6 +78,11 @@ class Streamed(msgspec.Struct, frozen=True):
 def findings(results: Path) -> Findings | None:
     """Of the retraining that made the shipped bundle, where they are kept."""
     return Findings.load(results / FINDINGS) if (results / FINDINGS).exists() else None
+
+
+def studies(results: Path) -> Findings | None:
+    """Of the retraining whose studies are kept."""
+    return Findings.load(results / STUDIES) if (results / STUDIES).exists() else None
 
 
 def speed(results: Path) -> Row:

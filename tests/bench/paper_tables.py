@@ -48,7 +48,8 @@ def by_task(trials: Sequence[Trial], *temperatures: float) -> dict[str, list[Tri
 
 def rows(trials: Sequence[Trial], results: Path) -> list[Row]:
     """A row per experiment and open point."""
-    command, found = "python -m tests.bench.paper", elsewhere.findings(results)
+    command = "python -m tests.bench.paper"
+    studied = elsewhere.studies(results)
     vanilla = "; ".join(_vanilla(temperature, by_task(trials, temperature)[ALL]) for temperature in TEMPERATURES)
     stress = "; ".join(f"{kind}: {_stress(of_kind)}" for kind, of_kind in by_kind(trials).items())
     asked = (
@@ -57,12 +58,12 @@ def rows(trials: Sequence[Trial], results: Path) -> list[Row]:
     return [
         Row("experiment 1", "vanilla (general) against TaskSpec (routed), tokens per target pass", vanilla, command),
         elsewhere.speed(results),
-        elsewhere.number_of_tasks(found),
+        elsewhere.number_of_tasks(studied),
         Row("experiment 3", asked, stress, command),
         elsewhere.mixed_batches(results),
-        elsewhere.k_without_a_human(found),
+        elsewhere.k_without_a_human(elsewhere.findings(results)),
         elsewhere.larger_targets(results),
-        elsewhere.overfit(found),
+        elsewhere.overfit(studied),
     ]
 
 
@@ -142,11 +143,11 @@ def _figures(policies: Sequence[str], trials: Sequence[Trial], figure: Figure) -
 
 def page(found: Sequence[Row], trials: Sequence[Trial], results: Path, below: str) -> str:
     """All tables, the short one first."""
-    of_retraining = elsewhere.findings(results)
+    studied = elsewhere.studies(results)
     parts = {
         "": summary(found),
         "Experiment 1, prompts as generated": vanilla_table(trials),
-        "Experiment 2, from the last retraining": elsewhere.k_table(of_retraining) if of_retraining else (),
+        "Experiment 2, from a retraining with studies": elsewhere.k_table(studied) if studied else (),
         "Experiment 3, where prompts went": routing_table(trials),
     } | {f"Experiment 3, {name}": regret_table(trials, figure) for figure, name in FIGURES.items()}
     written = {title: "\n".join(lines) for title, lines in parts.items()}

@@ -97,6 +97,17 @@ def test_an_answer_taken_up_again_finds_what_was_computed_for_it() -> None:
     assert bench.computed - before == 200 - 192 + 49
 
 
+def test_a_prompt_left_half_computed_is_found_as_far_as_it_was() -> None:
+    bench = Bench(VerifyConfig(prefill_chunk=50))
+    [number] = bench.engine.open([asked(SYSTEM)])
+    bench.step()
+    bench.step()
+    bench.engine.close(number)
+    before = bench.computed
+    answered(bench, asked(SYSTEM))
+    assert bench.computed - before == 150 - 64 + 4
+
+
 def test_proposals_that_were_not_accepted_are_never_found() -> None:
     """Pages fill up with wrong proposals again and again; a prompt that ends in them is computed by itself."""
     prompt = text(60)

@@ -83,6 +83,16 @@ def test_choices_resumed_at_different_lengths_each_go_on() -> None:
     assert bench.runs[numbers[3]] == [Run((), finish_reason="length")]
 
 
+def test_choices_resumed_when_complete_with_equal_tokens_get_none_beyond() -> None:
+    asked = [request(6, choice=choice, temperature=0.0) for choice in range(3)]
+    answer = plain_tokens(asked[0])
+    bench = Bench()
+    numbers = bench.engine.open([resumed(one, answer) for one in asked])
+    bench.finish()
+    assert [bench.runs[number] for number in numbers] == [[Run((), finish_reason="length")]] * 3
+    assert bench.passes == []
+
+
 # ---- queueing
 
 
