@@ -134,7 +134,7 @@ class Engines:
         model = load_model(target, dtype=torch.bfloat16, num_pages=16 * config.max_sessions, device=device)
         self._verifier = Verifier(model, load_tokenizer(target), config)
         self._length = config.num_speculative_tokens
-        for draft in self._drafts.values():
+        for draft in set(self._drafts.values()):
             draft.ready()
 
     def __enter__(self) -> Engines:
@@ -145,7 +145,7 @@ class Engines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._verifier.stop()
-        for draft in self._drafts.values():
+        for draft in set(self._drafts.values()):
             draft.close()
 
     def counts(self, draft: str | None = None) -> Counter[str]:

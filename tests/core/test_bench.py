@@ -49,11 +49,11 @@ def test_passes_of_both_forwards_are_measured(tiny: Path) -> None:
 
 def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None:
     items = [item._replace(slot=GENERAL) for item in held_out(1)[:2]]
-    drafts = {GENERAL: None, "mixed": None}
+    [draft] = processes({GENERAL: None}).values()
     config = VerifyConfig(max_sessions=2, num_speculative_tokens=4)
     with (
-        HuggingFace(tiny, drafts, 4, threads=1) as theirs,
-        Engines(tiny, processes(drafts), config) as engines,
+        HuggingFace(tiny, {GENERAL: None}, 4, threads=1) as theirs,
+        Engines(tiny, {GENERAL: draft, "mixed": draft}, config) as engines,
         Progress(disable=True) as progress,
     ):
         place = decode.measure("here", decode.in_process(engines, theirs, 12), items, 0.0, progress)

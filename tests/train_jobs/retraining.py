@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from core.bundle import open_live
 from train_jobs import collect
 from train_jobs.collected import Collected
@@ -22,13 +24,14 @@ class Retraining:
 
     TASKSPEC = (sys.executable, "-m", "serve_app.cli")
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, file: Path = TINY) -> None:
+        self.file = file
         self.work = directory / "work"
         self.bundles = directory / "bundles"
 
     def command(self, *words: str, work: Path | None = None) -> list[str]:
         where = ["--work", str(work or self.work), "--bundles", str(self.bundles)]
-        return [*self.TASKSPEC, *words, "--config", str(TINY), *where]
+        return [*self.TASKSPEC, *words, "--config", str(self.file), *where]
 
     def again(self) -> subprocess.CompletedProcess[str]:
         return _run(self.command("retrain", "--json"))
@@ -38,7 +41,7 @@ class Retraining:
 
     @property
     def config(self) -> RetrainConfig:
-        return load_config(TINY).model_copy(update={"work": self.work, "bundles": self.bundles})
+        return load_config(self.file).model_copy(update={"work": self.work, "bundles": self.bundles})
 
     @property
     def collected(self) -> Collected:
@@ -54,6 +57,15 @@ class Retraining:
         """Every file and when it was written."""
         roots = (self.work, self.bundles)
         return {file: file.stat().st_mtime_ns for root in roots for file in root.rglob("*") if file.name != ".lock"}
+
+
+def without_studies(directory: Path) -> Path:
+    """The tiny configuration without the stage that comes after the bundle."""
+    settings = yaml.safe_load(TINY.read_text())
+    del settings["studies"]
+    file = directory / "bundle-only.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    return file
 
 
 def _run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ import pytest
 from core.bundle import open_live
 from tests.core.bundles import content
 from tests.serve_app.command import Command
-from tests.train_jobs.retraining import Retraining
+from tests.train_jobs.retraining import Retraining, without_studies
 from train_jobs import routing
 
 PATIENCE = 240.0  # seconds; far more than a stage takes on a slow machine
@@ -40,7 +40,7 @@ def test_killed_inside_align_between_stages_and_inside_publish(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    killed = Retraining(tmp_path)
+    killed = Retraining(tmp_path, without_studies(tmp_path))
     align, publish = killed.work / "align", killed.work / "publish"
 
     killed_when(killed, tmp_path, lambda: any(align.glob("*/checkpoint.pt")))
