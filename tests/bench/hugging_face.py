@@ -72,6 +72,9 @@ def _serve(
         dtype = torch.float32 if device == "cpu" else torch.bfloat16
         base = AutoModelForCausalLM.from_pretrained(directory if whole else DRAFT_DIR, dtype=dtype)
         if directory is not None and not whole:
+            # an adapted lm_head must not be merged into the embedding that it is tied to
+            base.lm_head.weight = torch.nn.Parameter(base.lm_head.weight.detach().clone())
+            base.config.tie_word_embeddings = False
             base = PeftModel.from_pretrained(base, directory).merge_and_unload()
         base.generation_config.num_assistant_tokens = length
         base.generation_config.num_assistant_tokens_schedule = "constant"
