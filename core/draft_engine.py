@@ -94,8 +94,7 @@ class DraftEngine:
         ):
             self.counts["dropped_bad_commit"] += 1
             return None
-        now, before = self._clock(), session.heard_at
-        session.heard_at = now
+        now = session.heard_at = self._clock()
         if message.tokens:  # without any it only says that the session lives
             if session.answered_at is not None:
                 self._round.observe(now - session.answered_at)
@@ -107,7 +106,9 @@ class DraftEngine:
         if committed := len(session.committed) - known:
             self.counts["rounds"] += 1
             self.counts["rounds_foreseen"] += bool(session.chain)
-            self._overlap.observe(committed, now - before, session.asked * self._pass.mean / max(now - before, 1e-9))
+            seconds, session.advanced_at = now - session.advanced_at, now
+            if seconds > 0.0:
+                self._overlap.observe(committed, seconds, session.asked * self._pass.mean / seconds)
         return None
 
     def outgoing(self) -> list[tuple[bytes, Propose]]:

@@ -24,6 +24,7 @@ class DraftSession:
         self.start = 0
         self.asked = opened.num_speculative_tokens  # for every proposal
         self.heard_at = now
+        self.advanced_at = now  # when it last heard of committed tokens
         self.told_at = now
         self.answered_at: float | None = None  # when the verifier was first told since its last Commit
         self.due = True  # a Propose is owed: every Commit is answered

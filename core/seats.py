@@ -98,10 +98,9 @@ class Seats:
         plain = num_running - len(drafted)
         tokens = plain + sum(prospect.tokens for prospect in prospects)
         rows = plain + sum(prospect.rows for prospect in prospects)
-        waits = sorted((prospect.wait for prospect in prospects), reverse=True)[:2]
+        longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
         for session, own in zip(drafted, prospects, strict=True):
-            longest = waits[-1] if own.wait == waits[0] and len(waits) > 1 else waits[0]
-            wait = longest if len(drafted) > 1 else 0.0
+            wait = second if own.wait == longest else longest
             self._choose_length(session, Others(tokens - own.tokens, rows - own.rows, wait))
             self._tell(session, now)
 

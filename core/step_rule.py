@@ -14,20 +14,13 @@ MAX_MISSES = 2  # a draft that let this many deadlines pass is not waited for un
 
 
 class Smoothed:
-    """Running mean and mean deviation of a duration in seconds, as TCP estimates a round trip (RFC 6298)."""
+    """Running mean of a duration in seconds, with the gain that TCP gives a round trip (RFC 6298)."""
 
     def __init__(self, initial: float) -> None:
         self.mean = initial
-        self.deviation = initial / 2
 
     def observe(self, seconds: float) -> None:
-        self.deviation += (abs(seconds - self.mean) - self.deviation) / 4
         self.mean += (seconds - self.mean) / 8
-
-    @property
-    def latest(self) -> float:
-        """When even a slow reply should be there."""
-        return self.mean + 4 * self.deviation
 
 
 class StepCosts:
@@ -40,8 +33,10 @@ class StepCosts:
 
     def __init__(self) -> None:
         self._measured: dict[int, Smoothed] = {}
+        self._told: dict[int, float] = {}  # since the last measurement: the rules ask for the same few, many times
 
     def observe(self, rows: int, seconds: float) -> None:
+        self._told.clear()
         size = _size(rows)
         if size in self._measured:
             self._measured[size].observe(seconds)
@@ -52,6 +47,11 @@ class StepCosts:
         """0 before any measurement; outside of what was measured, the nearest."""
         if not self._measured:
             return 0.0
+        if rows not in self._told:
+            self._told[rows] = self._estimate(rows)
+        return self._told[rows]
+
+    def _estimate(self, rows: int) -> float:
         means = [(size, estimate.mean) for size, estimate in self._measured.items()]
         below, above = (0, 0.0), (math.inf, math.inf)
         cap = math.inf

@@ -22,8 +22,8 @@ def digest(previous: bytes, tokens: Sequence[int]) -> bytes:
 class Prefixes:
     """Remembered pages by digest; those that no session refers to are idle, and may be evicted.
 
-    A session that refers to a page refers to all those before it, and lets go of the last one first. So pages fall
-    idle children before parents, and the one that is longest idle is never the parent of another remembered one.
+    A session that refers to a page refers to all those before it, and lets go of the last one first: pages fall idle
+    children before parents, and by their age are evicted so.
     """
 
     def __init__(self) -> None:

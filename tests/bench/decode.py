@@ -5,7 +5,7 @@
 Every prompt is answered by all contenders in turn, each time in another order: plain decoding, the draft as it is
 (`general`), one adapter for all tasks (`mixed`), the task's own as the router has it (`task`), transformers' generate
 and its assisted generation with the task's draft. All of ours must give the same tokens, or it stops. Ratios are of
-seconds per token, from request to last token, prompt by prompt. Takes about 10 minutes.
+seconds per token, from request to last token, prompt by prompt.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python -m tests.bench.overlap [--acceptance 0.85] [--length 4] [--out tests/bench/results/overlap]
 
 In process, one stream, the target and each draft on a core of their own: the shipped target at 100 million parameters,
-and as the draft the shipped target itself, which costs about a tenth of it and is always right, made wrong at every so
+and as the draft the shipped target itself, which is always right, made wrong at every so
 many tokens by a seeded die. The same draft answers every prompt twice in turns, serially and ahead. The hidden share is
 (seconds serially - seconds ahead) / (tokens proposed serially * seconds of a drafted token); the shipped draft, which
-costs next to nothing, is measured the same way and should lose nothing. Takes about 3 minutes.
+costs next to nothing, is measured the same way and should lose nothing.
 """
 
 from __future__ import annotations

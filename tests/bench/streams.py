@@ -5,7 +5,7 @@
 In process, no Ray: the target in this process, each draft in its own. A turn is a batch of prompts of all tasks, two
 per stream, the next beginning as one ends; contenders take turns on the same batch. `task` is the draft the router
 chose for each prompt (different drafts in one batch), `useless` has random weights. With 8 streams transformers'
-assisted generation answers the same batch one request after another. Takes about 10 minutes.
+assisted generation answers the same batch one request after another.
 """
 
 from __future__ import annotations

@@ -61,7 +61,6 @@ def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None
         batches = streams.Batches(engines, theirs, 8, 1.0)
         for contender in (streams.PLAIN, streams.TASK, streams.ASSISTED):
             batches.run(level, contender, items, turn=0)
-    assert place.durations.contenders
     assert set(place.durations.contenders) == {*decode.OURS, decode.GENERATE, decode.ASSISTED}
     assert place.tokens_per_pass(decode.PLAIN) == place.tokens_per_pass(decode.GENERATE) == 1.0
     assert place.tokens_per_pass(decode.ASSISTED) > 1.0

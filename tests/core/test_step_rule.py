@@ -232,8 +232,6 @@ def test_running_estimates_stay_within_what_was_seen(durations: list[float]) -> 
     for duration in durations:
         smoothed.observe(duration)
     assert min(durations) - 1e-9 <= smoothed.mean <= max(durations) + 1e-9
-    assert 0.0 <= smoothed.deviation <= max(durations)
-    assert smoothed.latest >= smoothed.mean
 
 
 # ---- the acceptance estimate
