@@ -11,7 +11,6 @@ seconds per token, from request to last token, prompt by prompt.
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from tests.bench.engines import Answered, Asked, Engines, processes
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.hugging_face import HuggingFace, Job
 from tests.bench.items import GENERAL, MIXED, Item, draft_directories, held_out
+from tests.bench.output import save
 from tests.bench.over_http import service
 from tests.bench.paired import Durations, Ratio, rotated
 
@@ -195,13 +195,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 for name in OURS
             } | transformers(theirs, chosen.max_tokens)
             places += [measure(HTTP, contenders, items, t, progress) for t in chosen.temperatures]
-    facts = {key: value for key, value in vars(chosen).items() if key not in ("out", "cache")} | machine.facts()
     text = f"{table(places)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
-    print(text)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "decode.md").write_text(text)
-    (chosen.out / "decode.json").write_text(json.dumps({"facts": facts, "places": as_json(places)}, indent=1) + "\n")
-    plot(places, chosen.out / "decode.png")
+    out = save(chosen, "decode", text, {"places": as_json(places)})
+    plot(places, out / "decode.png")
 
 
 if __name__ == "__main__":

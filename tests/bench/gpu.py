@@ -13,7 +13,6 @@ under 10 minutes, and has not been run on a GPU so far.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
 from tests.bench.hugging_face import HuggingFace
 from tests.bench.items import GENERAL, draft_directories, held_out
+from tests.bench.output import save
 
 TOKENS = (1, 2, 4, 5, 8, 16)
 
@@ -49,15 +49,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         draft = step.measure(draft_68m(chosen.cache), chosen.turns, (1,), chosen.device)
         progress.advance(shown)
         places = _decoded(directory, chosen, progress)
-    facts = {"device": _name(chosen.device), "target": chosen.target, **machine.facts()}
     parts = {"target's pass": step.table(passes), "draft's token": step.table(draft), "decoding": decode.table(places)}
     text = "\n\n".join(f"{name}\n\n{table}" for name, table in parts.items())
     text += f"\n\n{chosen.target} target in bf16 on {_name(chosen.device)}, {machine.line()}\n"
-    print(text)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "gpu.md").write_text(text)
     found = {"target": step.as_json(passes), "draft": step.as_json(draft), "decode": decode.as_json(places)}
-    (chosen.out / "gpu.json").write_text(json.dumps({"facts": facts, **found}, indent=1) + "\n")
+    save(chosen, "gpu", text, {"name": _name(chosen.device), **found})
 
 
 def _decoded(directory: Path, chosen: argparse.Namespace, progress: Progress) -> list[decode.Place]:

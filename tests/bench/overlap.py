@@ -12,7 +12,6 @@ costs next to nothing, is measured the same way and should lose nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +31,7 @@ from tests.bench import machine
 from tests.bench.engines import Asked, DraftProcess, Engines, ShippedDraft
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.items import Item, draft_directories, held_out
+from tests.bench.output import save
 from tests.bench.paired import Durations, Ratio, rotated
 
 SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD = "serial", "ahead", "shipped, serial", "shipped, ahead"
@@ -161,12 +161,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     with Engines(target(chosen.size, chosen.cache), drafts, config) as engines, Progress() as progress:
         token = token_seconds(flawed.load())
         found = measure(engines, held_out(chosen.per_task), token, chosen.max_tokens, progress)
-    facts = {key: value for key, value in vars(chosen).items() if key not in ("out", "cache")} | machine.facts()
     text = f"{table(found)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
-    print(text)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "overlap.md").write_text(text)
-    (chosen.out / "overlap.json").write_text(json.dumps({"facts": facts, "found": asdict(found)}, indent=1) + "\n")
+    save(chosen, "overlap", text, {"found": asdict(found)})
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ there is nothing, the row's command makes it. Takes about 4 minutes of one free 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from rich.progress import Progress
 
 from core.family.corpora import TASKS
 from tests.bench import machine
+from tests.bench.output import save
 from tests.bench.paper_plot import plot
 from tests.bench.paper_tables import as_json, by_kind, by_task, page, rows
 from tests.bench.replays import TEMPERATURES, measure, shipped
@@ -59,13 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         f" itself. The general slot is served by the candidate `{drafts.general_slot}`. {machine.line()}"
     )
     text = page(found, trials, RESULTS, below)
-    print(text)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "paper.md").write_text(text)
-    facts = {key: value for key, value in vars(chosen).items() if key != "out"} | machine.facts()
-    told = {"facts": facts, **as_json(found, trials)}
-    (chosen.out / "paper.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
-    plot(by_task(trials, *TEMPERATURES), by_kind(trials), chosen.out / "paper.png")
+    out = save(chosen, "paper", text, as_json(found, trials))
+    plot(by_task(trials, *TEMPERATURES), by_kind(trials), out / "paper.png")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ the bandwidth measured between the turns by reading as many bytes.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
 from tests.bench import machine
 from tests.bench.expanded import GEOMETRIES, target
+from tests.bench.output import save
 from tests.bench.paired import Durations
 
 CACHED = 200
@@ -117,12 +117,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     torch.set_num_threads(chosen.threads)
     found = measure(target(chosen.size, chosen.cache), chosen.turns)
-    facts = {"size": chosen.size, "threads": chosen.threads, "turns": chosen.turns, **machine.facts()}
     text = f"{table(found)}\n\n{chosen.size} target in bf16, {chosen.threads} thread(s), {machine.line()}\n"
-    print(text)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "step.md").write_text(text)
-    (chosen.out / "step.json").write_text(json.dumps({"facts": facts, "passes": as_json(found)}, indent=1) + "\n")
+    save(chosen, "step", text, {"passes": as_json(found)})
 
 
 if __name__ == "__main__":

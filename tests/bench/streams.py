@@ -11,7 +11,6 @@ assisted generation answers the same batch one request after another.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from tests.bench.engines import Asked, Engines, processes
 from tests.bench.expanded import GEOMETRIES, target, useless_draft
 from tests.bench.hugging_face import HuggingFace, Job
 from tests.bench.items import Item, draft_directories, held_out
+from tests.bench.output import save
 from tests.bench.paired import Durations, rotated
 
 PLAIN, TASK, USELESS, ASSISTED = "plain", "task", "useless", "transformers assisted"
@@ -172,13 +172,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     ):
         batches = Batches(engines, theirs, chosen.max_tokens, chosen.temperature)
         levels = [measure(batches, items, streams, chosen.turns, progress) for streams in chosen.streams]
-    facts = {key: value for key, value in vars(chosen).items() if key not in ("out", "cache")} | machine.facts()
     text = f"{table(levels)}\n\n{chosen.size} target in bf16, temperature {chosen.temperature:g}, {machine.line()}\n"
-    print(text)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "streams.md").write_text(text)
-    (chosen.out / "streams.json").write_text(json.dumps({"facts": facts, "levels": as_json(levels)}, indent=1) + "\n")
-    plot(levels, chosen.out / "streams.png")
+    out = save(chosen, "streams", text, {"levels": as_json(levels)})
+    plot(levels, out / "streams.png")
 
 
 if __name__ == "__main__":

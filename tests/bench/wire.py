@@ -8,7 +8,6 @@ JSON and a plot in a directory. Quote nothing that was taken on a busy machine: 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -19,6 +18,7 @@ from matplotlib.figure import Figure
 
 from serve_app.local_cluster import free_port, local_cluster
 from tests.bench import machine
+from tests.bench.output import save
 from tests.bench.wire_ends import HOST, Draft, PlainVerifier, Verifier
 
 APPLICATION = "wire-bench"
@@ -95,16 +95,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         serve.start(http_options={"host": HOST, "port": free_port(HOST)})
         taken = measured(chosen.count, WARM_UP)
-    facts = {"load before": before, **{name: version(name) for name in ("ray", "pyzmq")}, **machine.facts()}
     text = (
         f"{table(taken)}\n\nA Propose of 6 tokens and its Commit of 4, from a replica to another process and back; "
         f"{chosen.count} of each kind, in turns, after {WARM_UP} to warm up. {machine.line()}, load before {before}\n"
     )
-    print(text)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "wire.md").write_text(text)
-    (chosen.out / "wire.json").write_text(json.dumps({"facts": facts, "ms": as_json(taken)}, indent=1) + "\n")
-    draw(taken, chosen.out / "wire.png")
+    versions = {name: version(name) for name in ("ray", "pyzmq")}
+    out = save(chosen, "wire", text, {"ms": as_json(taken)}, load_before=before, **versions)
+    draw(taken, out / "wire.png")
 
 
 if __name__ == "__main__":
