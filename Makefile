@@ -17,8 +17,9 @@ demo: $(READY)  ## start the service, answer prompts of every task, print the ta
 serve: $(READY)  ## keep the service up on port 8000
 	$(BIN)/taskspec serve
 
-test: lint  ## lint, then every test
-	$(PYTEST)
+test: lint  ## lint, then every test; those that start no cluster two at a time
+	$(PYTEST) -n 2 --dist loadfile tests/core
+	$(PYTEST) --ignore tests/core
 
 soak: $(READY)  ## the tests that take long: a whole smoke retraining, and one on a cluster that serves
 	$(PYTEST) -m soak

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import torch
 
+from core.confidence import Confidence
 from core.draft_session import DraftSession
 from core.messages import Close, Commit, OpenSession, Propose
 from core.model.base import Model, Rows
 from core.overlap import Overlap
-from core.step_rule import Smoothed
+from core.step_costs import Smoothed
 from core.warps import GeneratedCounts, score
 
 
@@ -41,6 +42,7 @@ class DraftEngine:
         self._round = Smoothed(config.first_repeat / 3)
         self._pass = Smoothed(0.0)
         self._overlap = Overlap()
+        self._confidence = Confidence()
         self._sessions: dict[int, DraftSession] = {}
 
     def gauges(self) -> Counter[str]:
@@ -68,7 +70,7 @@ class DraftEngine:
     def open(self, opened: OpenSession, peer: bytes) -> None:
         """Join a generation; a session opened twice starts afresh."""
         self.close(opened.session)
-        self._sessions[opened.session] = DraftSession(opened, peer, self._clock())
+        self._sessions[opened.session] = DraftSession(opened, peer, self._clock(), self._confidence)
         self._model.open(opened.session)
 
     def close(self, number: int) -> None:
@@ -90,6 +92,7 @@ class DraftEngine:
         if (
             message.base < 0
             or (message.wanted or 0) < 0
+            or not message.worth >= 0.0
             or not all(0 <= token < self._num_valid for token in message.tokens)
         ):
             self.counts["dropped_bad_commit"] += 1
@@ -153,8 +156,8 @@ class DraftEngine:
         drafting = [session for session, rows in batch if rows.num_logits]
         if drafting:
             scores = [self._score(session, logits[row : row + 1]) for row, session in enumerate(drafting)]
-            for session, token in zip(drafting, torch.cat(scores).argmax(-1).tolist(), strict=True):
-                session.chain.append(token)
+            for session, token, lead in zip(drafting, *_best(torch.cat(scores)), strict=True):
+                session.guess(token, lead)
         if len(drafting) == len(batch):  # no prefill among it
             self._pass.observe(self._clock() - began)
         self.counts["steps"] += 1
@@ -188,3 +191,11 @@ class DraftEngine:
         if params.penalised:
             history.update(session.tokens(session.opened.prompt_length, session.length))
         return score(logits, params, session.noise, session.length, history, (), self._num_valid)
+
+
+def _best(scores: torch.Tensor) -> tuple[list[int], list[float]]:
+    """The best token of each row [n, V] and its lead over the next, taken off the device in one piece."""
+    values = scores.topk(min(2, scores.shape[-1])).values
+    ahead = values[:, 0] - values[:, -1]  # topk itself may give any of several best tokens
+    best, lead = torch.stack([scores.argmax(-1).double(), ahead.double()]).tolist()
+    return [int(token) for token in best], lead

@@ -11,16 +11,17 @@ import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core.distillation import Batch
 from core.durable import ASIDE, sync
 from core.model.loader import public_name
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")  # peft's model card names paths and versions
 
@@ -32,6 +33,8 @@ class DraftLearner:
     """
 
     def __init__(self, draft: str | Path, rank: int | None, seed: int, device: str | torch.device = "cpu") -> None:
+        from transformers import AutoModelForCausalLM
+
         self._draft = draft
         self._device = torch.device(device)
         # left in evaluation mode: dropout would draw numbers that a resumed run does not draw again
@@ -100,6 +103,8 @@ class DraftLearner:
 
 
 def _with_lora(network: Any, rank: int, seed: int) -> PeftModel:
+    from peft import LoraConfig, get_peft_model
+
     linear = {name.rpartition(".")[2] for name, module in network.named_modules() if isinstance(module, nn.Linear)}
     config = LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=rank, target_modules=sorted(linear))
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -116,6 +121,8 @@ def _in_bf16(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _save_model(network: Any, draft: str | Path, directory: Path) -> None:
+    from transformers import AutoTokenizer
+
     network.save_pretrained(directory, state_dict=_in_bf16(network))
     AutoTokenizer.from_pretrained(draft).save_pretrained(directory)
     for file in directory.iterdir():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from collections.abc import Sequence
 
+from core.confidence import Confidence
 from core.dice import NoiseWindow
 from core.messages import Commit, OpenSession, Propose
 
@@ -15,14 +16,17 @@ class DraftSession:
     target's, and then it keeps only the last part of the sequence.
     """
 
-    def __init__(self, opened: OpenSession, peer: bytes, now: float) -> None:
+    def __init__(self, opened: OpenSession, peer: bytes, now: float, confidence: Confidence) -> None:
         self.opened = opened
         self.peer = peer
         self.noise = NoiseWindow(opened.params.seed, opened.choice)
         self.committed = list(opened.tokens)
         self.chain: list[int] = []
+        self.leads: list[float] = []  # of the chain's tokens, by which it is judged how likely they are right
+        self.confidence = confidence
         self.start = 0
         self.asked = opened.num_speculative_tokens  # for every proposal
+        self.worth = 0.0
         self.heard_at = now
         self.advanced_at = now  # when it last heard of committed tokens
         self.told_at = now
@@ -35,13 +39,23 @@ class DraftSession:
 
     @property
     def wanted(self) -> int:
-        """How long the chain should be: no longer than the answer may still get."""
+        """The most a proposal may hold: no more than the answer may still get."""
         generated = len(self.committed) - self.opened.prompt_length
         return max(0, min(self.asked, self.opened.params.max_tokens - generated - 1))
 
     @property
+    def worthwhile(self) -> int:
+        """How many of the chain's tokens are worth proposing."""
+        survival = 1.0
+        for index, lead in enumerate(self.leads[: self.wanted]):
+            survival *= self.confidence.of(lead)
+            if survival < self.worth:
+                return index
+        return min(len(self.chain), self.wanted)
+
+    @property
     def complete(self) -> bool:
-        return len(self.chain) >= self.wanted
+        return len(self.chain) >= self.wanted or self.worthwhile < len(self.chain)
 
     def full(self, *, ahead: bool) -> bool:
         """Whether there is nothing to draft; `ahead` goes on to what is wanted after this proposal, all accepted."""
@@ -49,6 +63,11 @@ class DraftSession:
             return self.complete
         generated = len(self.committed) - self.opened.prompt_length
         return len(self.chain) >= min(2 * self.wanted + 1, self.opened.params.max_tokens - generated - 1)
+
+    def guess(self, token: int, lead: float) -> None:
+        """Draft one token more; `lead` is that of its score over the next best, in logits."""
+        self.chain.append(token)
+        self.leads.append(lead)
 
     def tokens(self, begin: int, end: int) -> list[int]:
         """Tokens at absolute positions `begin` to `end`, chain included."""
@@ -59,17 +78,29 @@ class DraftSession:
         """Append what is new in `commit`; returns the position where the chain was cut, None if it stands."""
         most = self.opened.num_speculative_tokens
         self.asked = most if commit.wanted is None else min(commit.wanted, most)
+        self.worth = commit.worth
         known = len(self.committed)
         if commit.base > known:
             return None  # cannot be for what we said; the next one will be
         new = commit.tokens[known - commit.base :]
-        agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(new, self.chain, strict=False)))
+        agreed = self._agreed(new)
         self.committed += new
         if agreed < min(len(new), len(self.chain)):
             self.chain.clear()
+            self.leads.clear()
             return known + agreed
-        del self.chain[:agreed]
+        del self.chain[:agreed], self.leads[:agreed]
         return None
 
     def proposal(self) -> Propose:
-        return Propose(self.opened.session, self.opened.seat, len(self.committed), tuple(self.chain[: self.wanted]))
+        return Propose(self.opened.session, self.opened.seat, len(self.committed), tuple(self.chain[: self.worthwhile]))
+
+    def _agreed(self, new: Sequence[int]) -> int:
+        """With how many of the new tokens the chain agrees; every guess that was reached is learned from."""
+        agreed = 0
+        for said, token, lead in zip(new, self.chain, self.leads, strict=False):
+            self.confidence.observe(lead, right=token == said)
+            if token != said:
+                break
+            agreed += 1
+        return agreed

@@ -1,41 +1,79 @@
-"""How often a draft's proposals are accepted: one estimate per adapter and position, read by everyone who asks.
+"""How far a draft's proposals reach and are accepted: one estimate per adapter and position, read by all who ask.
 
-Enters: one observation per verified run. Leaves: E(k), the tokens a pass with k proposals is expected to commit.
+Enters: one observation per pass that a draft had answered for. Leaves: what a pass is expected to commit, and its rows.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
-MEMORY = 200.0  # runs an estimate effectively remembers
-PRIOR_ACCEPTANCE = 0.7
-PRIOR_WEIGHT = 4.0  # runs the prior is worth
+MEMORY = 200.0  # passes an estimate effectively remembers
+PRIOR_ACCEPTANCE = 0.7  # of each token, if those before it were accepted
+PRIOR_WEIGHT = 4.0  # passes the prior is worth
 
 
-class PositionEstimate:
-    """Decayed counts of how often the proposal at one position was reached and accepted."""
+class Expected(NamedTuple):
+    """What a draft brings to a pass: the tokens it commits, one of them the target's own, and the tokens proposed."""
+
+    tokens: float
+    proposed: float
+
+
+class Position:
+    """Of the passes that asked for so many tokens: how many proposals had them, and had them accepted; decayed."""
+
+    def __init__(self, number: int) -> None:
+        self._asked = self._proposed = PRIOR_WEIGHT
+        self._accepted = PRIOR_WEIGHT * PRIOR_ACCEPTANCE**number
+
+    def observe(self, *, proposed: bool, accepted: bool) -> None:
+        keep = 1.0 - 1.0 / MEMORY
+        self._asked = self._asked * keep + 1.0
+        self._proposed = self._proposed * keep + proposed
+        self._accepted = self._accepted * keep + accepted
+
+    @property
+    def proposed(self) -> float:
+        return self._proposed / self._asked
+
+    @property
+    def accepted(self) -> float:
+        return self._accepted / self._asked
+
+
+class Acceptance:
+    """The positions of one adapter's proposals."""
 
     def __init__(self) -> None:
-        self.tried = PRIOR_WEIGHT
-        self.accepted = PRIOR_WEIGHT * PRIOR_ACCEPTANCE
+        self._positions: list[Position] = []
 
-    def observe(self, accepted: bool) -> None:
-        keep = 1.0 - 1.0 / MEMORY
-        self.tried = self.tried * keep + 1.0
-        self.accepted = self.accepted * keep + accepted
+    def observe(self, asked: int, proposed: int, accepted: int) -> None:
+        """A pass whose draft was asked for so many tokens, proposed no more of them, and had so many accepted."""
+        for index, position in enumerate(self._up_to(asked)):
+            position.observe(proposed=index < proposed, accepted=index < accepted)
 
-    @property
-    def mean(self) -> float:
-        return self.accepted / self.tried
+    def expected(self, most: int) -> list[Expected]:
+        """Of a pass that asks for 0 .. `most` tokens."""
+        found = [Expected(1.0, 0.0)]
+        for position in self._up_to(most):
+            tokens, proposed = found[-1]
+            found.append(Expected(tokens + position.accepted, proposed + position.proposed))
+        return found
 
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the Beta posterior with these counts."""
-        return float((self.mean * (1.0 - self.mean) / (self.tried + 1.0)) ** 0.5)
+    def tokens(self, proposed: int) -> float:
+        """Expected of a pass with a proposal of so many tokens in hand."""
+        whole = self.expected(proposed)[-1]
+        return 1.0 + (whole.tokens - 1.0) / whole.proposed * proposed if whole.proposed else 1.0
+
+    def _up_to(self, length: int) -> list[Position]:
+        while len(self._positions) < length:
+            self._positions.append(Position(len(self._positions) + 1))
+        return self._positions[:length]
 
 
 class AcceptanceEstimator:
-    """Acceptance per (adapter, position); adapters not heard of for long are forgotten.
+    """The estimate of every adapter; those not heard of for long are forgotten.
 
     The adapter label comes from the draft itself and is not trusted: it only ever costs speed, and their number is
     bounded.
@@ -43,34 +81,11 @@ class AcceptanceEstimator:
 
     def __init__(self, max_adapters: int = 256) -> None:
         self._max_adapters = max_adapters
-        self._positions: OrderedDict[str, list[PositionEstimate]] = OrderedDict()
+        self._adapters: OrderedDict[str, Acceptance] = OrderedDict()
 
-    def observe(self, adapter: str, proposed: int, accepted: int) -> None:
-        """One verified run: positions up to the first rejection were tried, later ones were not."""
-        positions = self._of(adapter, proposed)
-        for position in range(min(accepted + 1, proposed)):
-            positions[position].observe(position < accepted)
-
-    def acceptance(self, adapter: str, position: int) -> PositionEstimate:
-        return self._of(adapter, position + 1)[position]
-
-    def expected_tokens(self, adapter: str, proposed: int) -> float:
-        """E(k) = 1 + a_1 + a_1 a_2 + ... + a_1 .. a_k; 1 with nothing proposed."""
-        return self.expected_by_length(adapter, proposed)[proposed]
-
-    def expected_by_length(self, adapter: str, most: int) -> list[float]:
-        """E(0) .. E(most)."""
-        expected, survival = [1.0], 1.0
-        for estimate in self._of(adapter, most)[:most]:
-            survival *= estimate.mean
-            expected.append(expected[-1] + survival)
-        return expected
-
-    def _of(self, adapter: str, length: int) -> list[PositionEstimate]:
-        positions = self._positions.setdefault(adapter, [])
-        self._positions.move_to_end(adapter)
-        while len(self._positions) > self._max_adapters:
-            self._positions.popitem(last=False)
-        while len(positions) < length:
-            positions.append(PositionEstimate())
-        return positions
+    def of(self, adapter: str) -> Acceptance:
+        acceptance = self._adapters.setdefault(adapter, Acceptance())
+        self._adapters.move_to_end(adapter)
+        while len(self._adapters) > self._max_adapters:
+            self._adapters.popitem(last=False)
+        return acceptance

@@ -27,13 +27,15 @@ class Propose(msgspec.Struct, frozen=True, array_like=True, tag="propose"):
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     """Verifier to draft: everything committed since `base`, the highest base heard from this draft.
 
-    `wanted` is how many tokens the next proposal should hold; None is as many as the session was opened for.
+    `wanted` is the most tokens the next proposal should hold; None is as many as the session was opened for. It should
+    end before the chance that all of it is accepted falls below `worth`.
     """
 
     session: int
     base: int
     tokens: tuple[int, ...]
     wanted: int | None = None
+    worth: float = 0.0
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):

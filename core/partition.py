@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
-from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from core.embedding import Matrix, PromptSpace, principal_axes, project
 from core.errors import ConfigError
@@ -118,6 +116,8 @@ def _score(points: Matrix, permuted: Matrix, k: int, seed: int) -> KScore:
 
 
 def _silhouette(points: Matrix, k: int, seed: int) -> float:
+    from sklearn.metrics import silhouette_score
+
     labels, _ = _k_means(points, k, _STARTS, seed)
     sample = min(_SILHOUETTE_SAMPLE, len(points))
     return float(silhouette_score(points, labels, sample_size=sample, random_state=seed))
@@ -125,6 +125,8 @@ def _silhouette(points: Matrix, k: int, seed: int) -> float:
 
 def _reappearance(points: Matrix, k: int, seed: int) -> float:
     """Mean adjusted Rand index between the partitions of all points by centroids found in one half and the other."""
+    from sklearn.metrics import adjusted_rand_score
+
     agreements = []
     for halving in range(_HALVINGS):
         order = np.random.default_rng((seed, halving)).permutation(len(points))
@@ -141,6 +143,8 @@ def _permuted(joined: Matrix, seed: int) -> Matrix:
 
 
 def _k_means(points: Matrix, k: int, starts: int, seed: int) -> tuple[Labels, Matrix]:
+    from sklearn.cluster import KMeans
+
     found = KMeans(k, n_init=starts, random_state=seed).fit(points)
     return found.labels_.astype(np.int64), found.cluster_centers_.astype(np.float32)
 

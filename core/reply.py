@@ -31,20 +31,26 @@ class Reply:
         self._sums = [keep * old + term for old, term in zip(self._sums, new, strict=True)]
         self.known = True
 
-    def mean(self, tokens: int) -> float:
+    def mean(self, tokens: float) -> float:
         """Seconds to expect for a proposal of so many tokens; 0 before any answer."""
+        if not self.known:
+            return 0.0
+        weight, length, seconds, _, _ = self._sums
+        return seconds / weight + self.each * (tokens - length / weight)
+
+    @property
+    def each(self) -> float:
+        """Seconds of a token; 0 before any answer."""
         if not self.known:
             return 0.0
         weight, length, seconds, squares, products = self._sums
         length, seconds = length / weight, seconds / weight
         spread = squares / weight - length * length
-        each = seconds / (length + 1)
-        if spread > 0.25:
-            slope = (products / weight - length * seconds) / spread
-            each = min(max(slope, 0.0), seconds / length)
-        return seconds + each * (tokens - length)
+        if spread <= 0.25:
+            return seconds / (length + 1)
+        return min(max((products / weight - length * seconds) / spread, 0.0), seconds / length)
 
-    def latest(self, tokens: int) -> float:
+    def latest(self, tokens: float) -> float:
         """When even a slow answer should be there."""
         return self.mean(tokens) + 4 * self.deviation
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from core.asking import Others, best_ask
 from core.estimator import AcceptanceEstimator
 from core.generation import Run
 from core.messages import Close, Commit, Propose
 from core.reply import Replies
-from core.speculation_length import Others, best_length
-from core.step_rule import Standing, StepCosts
+from core.step_costs import StepCosts
+from core.step_rule import Standing
 from core.verify_session import Seat, VerifySession
 
 WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it
@@ -71,28 +72,31 @@ class Seats:
             self._outbox[session.seat.peer, session.number] = Close(session.number, session.seat.number)
 
     def verified(self, session: VerifySession, run: Run) -> None:
-        """What became of a proposal."""
-        if session.seat is not None and run.proposed:
-            self.acceptance.observe(session.seat.adapter, run.proposed, run.accepted)
+        """What became of a proposal, an empty one too if that was the answer."""
+        seat = session.seat
+        if seat is not None and (run.proposed or seat.answered):
+            self.acceptance.of(seat.adapter).observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
             if run.accepted:
-                session.seat.probe.right()
+                seat.probe.right()
 
     def standing(self, session: VerifySession, now: float) -> Standing:
         """What a session whose prompt is computed would bring to a pass."""
-        seat, proposed, later = session.seat, len(session.proposals()), session.most()
+        seat, proposed = session.seat, len(session.proposals())
         if seat is None:
             return Standing(0.0, 1.0, 1.0, 1, 1)
-        waits = later > proposed and not self._lapsed(seat, now)
+        acceptance = self.acceptance.of(seat.adapter)
+        later = acceptance.expected(session.most())[-1]
+        waits = session.most() > proposed and not self._lapsed(seat, now)
         return Standing(
-            seat.arrival(session.length, later, now) if waits else 0.0,
-            self.acceptance.expected_tokens(seat.adapter, proposed),
-            self.acceptance.expected_tokens(seat.adapter, later) + WORTH_OF_A_PROBE * session.probing,
+            seat.arrival(session.length, later.proposed, now) if waits else 0.0,
+            acceptance.tokens(proposed),
+            later.tokens + WORTH_OF_A_PROBE * session.probing,
             1 + proposed,
-            1 + later,
+            1 + later.proposed,
         )
 
     def ask(self, committed: Sequence[VerifySession], num_running: int, now: float) -> None:
-        """Tell the drafts of `committed` sessions what was committed, and how many tokens to propose next."""
+        """Tell the drafts of `committed` sessions what was committed, and what to propose next."""
         drafted = [session for session in committed if session.seat and not self._lapsed(session.seat, now)]
         prospects = [self._prospect(session) for session in drafted]
         plain = num_running - len(drafted)
@@ -101,22 +105,23 @@ class Seats:
         longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
         for session, own in zip(drafted, prospects, strict=True):
             wait = second if own.wait == longest else longest
-            self._choose_length(session, Others(tokens - own.tokens, rows - own.rows, wait))
+            self._ask(session, Others(tokens - own.tokens, rows - own.rows, wait, len(drafted) - 1))
             self._tell(session, now)
 
     def _prospect(self, session: VerifySession) -> Others:
         """What the session's next pass is expected to be, as things stand."""
-        seat, most = session.seat, session.most()
-        assert seat is not None
-        return Others(self.acceptance.expected_tokens(seat.adapter, most), 1 + most, seat.reply.mean(most))
-
-    def _choose_length(self, session: VerifySession, others: Others) -> None:
         seat = session.seat
         assert seat is not None
-        expected = self.acceptance.expected_by_length(seat.adapter, session.max_proposed)
-        best = best_length(expected, seat.reply, others, self._costs)
-        session.wanted = seat.probe.length(best)
-        session.probing = session.wanted > best
+        tokens, proposed = self.acceptance.of(seat.adapter).expected(session.most())[-1]
+        return Others(tokens, 1 + proposed, seat.reply.mean(proposed), 1)
+
+    def _ask(self, session: VerifySession, others: Others) -> None:
+        seat = session.seat
+        assert seat is not None
+        expected = self.acceptance.of(seat.adapter).expected(session.max_proposed)
+        best = best_ask(expected, seat.reply, others, self._costs)
+        session.ask = seat.probe.ask(best, session.max_proposed)
+        session.probing = session.ask.most > best.most == 0
 
     def _tell(self, session: VerifySession, now: float) -> None:
         assert session.seat is not None

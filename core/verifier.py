@@ -18,6 +18,7 @@ from core.engine_thread import EngineStopped, EngineThread
 from core.generation import GenerationRequest, Run
 from core.messages import Address
 from core.model.base import Model
+from core.step_costs import profile
 from core.verify_engine import VerifyConfig, VerifyEngine
 from core.wire import VerifierWire
 
@@ -30,6 +31,7 @@ class Verifier(EngineThread):
     def __init__(self, model: Model, vocabulary: Vocabulary, config: VerifyConfig, host: str = "127.0.0.1") -> None:
         super().__init__("verifier")
         self._engine = VerifyEngine(model, vocabulary, config, time.monotonic)
+        profile(model, time.monotonic, self._engine.costs)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wire = VerifierWire(self._context, host)
         self._sinks: dict[int, tuple[int, Sink]] = {}

@@ -24,7 +24,8 @@ from core.messages import Close, Commit, Propose
 from core.model.base import Model
 from core.seats import Seats
 from core.session_table import SessionTable
-from core.step_rule import Standing, StepCosts, seconds_to_wait
+from core.step_costs import StepCosts
+from core.step_rule import Standing, seconds_to_wait
 from core.target_pass import Feed, gather
 from core.verify_session import VerifySession
 from core.warps import score

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.asking import Ask, Probe
 from core.commit import Chain
 from core.dice import NoiseWindow
 from core.messages import Commit, Propose
 from core.reply import Reply
-from core.speculation_length import Probe
 from core.step_rule import MAX_MISSES
 
 ASKS_REMEMBERED = 8
@@ -22,7 +22,7 @@ class Seat:
 
     `base` is the highest count of committed tokens heard from it; `candidate` the proposed tokens that follow the
     committed ones; `answered` whether it has spoken since the last commit; `reply` how long its process takes to
-    answer; `able` how many tokens it brought when asked for more, None while it brings what it is asked for.
+    answer.
     """
 
     def __init__(self, peer: bytes, number: int, now: float, reply: Reply) -> None:
@@ -32,7 +32,6 @@ class Seat:
         self.reply = reply
         self.base = 0
         self.candidate: tuple[int, ...] = ()
-        self.able: int | None = None
         self.answered = False
         self.heard_at = now
         self.misses = 0
@@ -63,7 +62,7 @@ class Seat:
         if waited or not self.reply.known or now - asked_at < self.reply.mean(num_tokens):
             self.reply.observe(num_tokens, now - asked_at)
 
-    def arrival(self, length: int, wanted: int, now: float) -> float:
+    def arrival(self, length: int, wanted: float, now: float) -> float:
         """Seconds until `wanted` tokens in answer to the ask at `length` are expected; 0 with nothing to wait for.
 
         A draft that has never answered is not waited for. An ask whose latest time has passed is a miss; after two
@@ -88,8 +87,8 @@ class VerifySession:
         self.chain = chain
         self.noise = NoiseWindow(chain.params.seed, chain.choice)
         self.max_proposed = max_proposed
-        self.wanted = max_proposed  # of the draft's next proposal
-        self.probing = False  # what is wanted is wanted to see how good the draft is
+        self.ask = Ask(max_proposed)  # of the draft's next proposal
+        self.probing = False  # it is asked to see how good the draft is
         self.leader = leader  # its prompt is computed by this session, then forked
         self.followers: list[VerifySession] = []  # whose leader this one is
         self.seat: Seat | None = None
@@ -105,9 +104,8 @@ class VerifySession:
         return () if self.seat is None or self.followers else self.seat.candidate[: self.most()]
 
     def most(self) -> int:
-        """How many proposals the next pass would take of it; with a draft that is able, as many as are wanted."""
-        able = self.seat.able if self.seat is not None else 0
-        return self.chain.limit_proposals(self.wanted if able is None else min(able, self.wanted))
+        """How many proposals the next pass would take of it."""
+        return self.chain.limit_proposals(self.ask.most) if self.seat is not None else 0
 
     def lead_on(self) -> VerifySession:
         """Hand the followers to the first of them, which is returned."""
@@ -129,7 +127,6 @@ class VerifySession:
             seat.candidate = run
         if known == 0:
             seat.answered = True
-            seat.able = len(run) if len(run) < self.chain.limit_proposals(self.wanted) else None
         return True
 
     def committed(self, tokens: Sequence[int]) -> None:
@@ -143,5 +140,5 @@ class VerifySession:
     def commit_message(self) -> Commit:
         assert self.seat is not None
         base = self.seat.base
-        wanted = None if self.wanted == self.max_proposed else self.wanted
-        return Commit(self.number, base, tuple(self.chain.tokens[base:]), wanted)
+        wanted = None if self.ask.most == self.max_proposed else self.ask.most
+        return Commit(self.number, base, tuple(self.chain.tokens[base:]), wanted, self.ask.worth)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.estimator import MEMORY, PRIOR_ACCEPTANCE, AcceptanceEstimator, PositionEstimate
 from core.messages import Commit, Propose
-from core.step_rule import Smoothed, Standing, StepCosts, seconds_to_wait
+from core.model.base import Rows
+from core.step_costs import Smoothed, StepCosts, profile
+from core.step_rule import Standing, seconds_to_wait
 from core.verify_engine import VerifyConfig, VerifyEngine
 from tests.core.simulation import PASS, PartlyRight, Simulation, Target
 from tests.core.toy import PROMPT, Clock, ToyModel, ToyVocabulary, plain_tokens, request
@@ -40,9 +43,9 @@ def plain_seconds() -> float:
 
 
 def pauses(target: Target, since: float = 0.0) -> list[float]:
-    """How long the target stood still before each pass that began after `since`."""
+    """How long the target stood still after each pass that ended after `since`."""
     passes = target.passes
-    return [begin - end for (_, end, _), (begin, _, _) in pairwise(passes) if begin > since]
+    return [begin - end for (_, end, _), (begin, _, _) in pairwise(passes) if end > since]
 
 
 @pytest.mark.parametrize(("model", "speedup"), [(ToyModel(), 2.5), (PartlyRight(5), 1.5)])
@@ -84,7 +87,7 @@ def test_a_dead_draft_does_not_hold_up_the_others() -> None:
         silence = (died, math.inf) if seed == 0 else NEVER
         simulation.join(simulation.draft(PASS / 8, silence=silence), simulation.generate(asked), asked)
     simulation.run()
-    assert max(pauses(simulation.target, died)) < PASS
+    assert max(pauses(simulation.target, died)) < 1.2 * PASS
     assert sum(pause > 0.6 * PASS for pause in pauses(simulation.target, died)) <= 2
 
 
@@ -130,7 +133,7 @@ def test_chatter_that_answers_nothing_is_not_waited_for() -> None:
     assert evil.paused - before <= 2 * PASS
 
 
-def test_a_draft_that_answers_with_nothing_is_not_waited_for() -> None:
+def test_a_draft_that_answers_with_nothing_is_soon_not_waited_for() -> None:
     evil = Chatterer()
     evil.one_pass((0, ()))
     base = len(PROMPT)
@@ -139,7 +142,7 @@ def test_a_draft_that_answers_with_nothing_is_not_waited_for() -> None:
         base = evil.told() or base
         evil.hear(base)
         evil.one_pass((base, ()))
-    assert evil.paused == 0.0
+    assert evil.paused <= 2 * PASS
 
 
 # ---- the rule by itself
@@ -219,11 +222,45 @@ def test_one_pass_in_a_bad_moment_is_not_believed_for_ever() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.floats(1e-4, 1.0)), min_size=1, max_size=30), st.integers(1, 300))
-def test_more_rows_never_seem_much_cheaper_than_fewer(passes: list[tuple[int, float]], rows: int) -> None:
+def test_more_rows_never_cost_less_nor_more_than_in_proportion(passes: list[tuple[int, float]], rows: int) -> None:
     measured = StepCosts()
     for size, seconds in passes:
         measured.observe(size, seconds)
-    assert 0.0 < measured.seconds(rows) <= max(seconds for _, seconds in passes) + 1e-9
+    fewer, more = measured.seconds(rows), measured.seconds(rows + 1)
+    assert 0.0 < fewer <= more * (1 + 1e-9)
+    assert measured.seconds(2 * rows) <= 2 * fewer * (1 + 1 / 8)
+
+
+def test_a_machine_that_slows_down_slows_passes_of_every_size() -> None:
+    measured = StepCosts()
+    for size in (1, 4, 8):
+        measured.observe(size, 0.010 + 0.001 * size)
+    for _ in range(100):
+        measured.observe(4, 2 * 0.014)
+    assert [measured.seconds(rows) for rows in (1, 4, 8)] == pytest.approx([0.022, 0.028, 0.036], rel=0.2)
+
+
+def test_one_interrupted_pass_hardly_counts() -> None:
+    measured = costs(0.010)
+    measured.observe(8, 5.0)
+    assert measured.seconds(8) < 0.012
+    assert measured.seconds(1) < 0.012
+
+
+def test_a_profile_knows_every_small_size_and_leaves_nothing() -> None:
+    model, clock = ToyModel(), Clock()
+    turns: Counter[int] = Counter()
+
+    def take_time(batch: Sequence[Rows]) -> None:
+        [rows] = batch
+        turns[len(rows.tokens)] += 1
+        clock.now += (0.010 + 0.001 * len(rows.tokens)) * (3 if turns[len(rows.tokens)] == 1 else 1)
+
+    model.on_forward = take_time
+    measured = StepCosts()
+    profile(model, clock, measured)
+    assert [measured.seconds(rows) for rows in (1, 5, 16, 17, 64)] == pytest.approx([0.011, 0.015, 0.026, 0.027, 0.074])
+    assert (model.cached, model.num_used_pages) == ({}, 0)
 
 
 @given(st.lists(st.floats(0.0, 1e3), min_size=1, max_size=50))
@@ -232,58 +269,3 @@ def test_running_estimates_stay_within_what_was_seen(durations: list[float]) -> 
     for duration in durations:
         smoothed.observe(duration)
     assert min(durations) - 1e-9 <= smoothed.mean <= max(durations) + 1e-9
-
-
-# ---- the acceptance estimate
-
-
-@given(st.floats(0.0, 1.0), st.integers(0, 8))
-def test_expected_tokens_follow_the_formula(acceptance: float, proposed: int) -> None:
-    estimator = AcceptanceEstimator()
-    for position in range(proposed):
-        estimate = estimator.acceptance("math", position)
-        estimate.accepted = acceptance * estimate.tried
-    closed = proposed + 1 if acceptance == 1.0 else (1 - acceptance ** (proposed + 1)) / (1 - acceptance)
-    assert estimator.expected_tokens("math", proposed) == pytest.approx(closed)
-
-
-def test_an_unknown_adapter_has_the_prior() -> None:
-    estimator = AcceptanceEstimator()
-    assert estimator.expected_tokens("new", 0) == 1.0
-    assert estimator.expected_tokens("new", 2) == pytest.approx(1 + PRIOR_ACCEPTANCE + PRIOR_ACCEPTANCE**2)
-
-
-def test_positions_behind_a_rejection_were_not_tried() -> None:
-    estimator = AcceptanceEstimator()
-    untouched = PositionEstimate()
-    estimator.observe("math", proposed=4, accepted=1)
-    first, second, third = (estimator.acceptance("math", position) for position in range(3))
-    assert first.mean > PRIOR_ACCEPTANCE > second.mean
-    assert (third.tried, third.accepted) == (untouched.tried, untouched.accepted)
-
-
-@given(st.lists(st.booleans(), max_size=300))
-def test_estimates_are_probabilities_and_remember_a_bounded_past(outcomes: list[bool]) -> None:
-    estimate = PositionEstimate()
-    for outcome in outcomes:
-        estimate.observe(outcome)
-    assert 0.0 < estimate.mean < 1.0
-    assert estimate.tried <= MEMORY
-    assert 0.0 < estimate.deviation < 0.5
-
-
-def test_what_a_draft_did_long_ago_is_forgotten() -> None:
-    estimate = PositionEstimate()
-    for _ in range(2000):
-        estimate.observe(accepted=False)
-    for _ in range(3 * int(MEMORY)):
-        estimate.observe(accepted=True)
-    assert estimate.mean > 0.94
-
-
-def test_adapters_are_bounded_and_the_least_recent_goes() -> None:
-    estimator = AcceptanceEstimator(max_adapters=2)
-    for adapter in ("kept", "old", "kept", "new"):
-        estimator.observe(adapter, 1, 0)
-    assert estimator.acceptance("kept", 0).mean < PRIOR_ACCEPTANCE
-    assert estimator.acceptance("old", 0).mean == PRIOR_ACCEPTANCE

@@ -35,12 +35,23 @@ def killed_when(retraining: Retraining, home: Path, due: Callable[[], bool]) -> 
             shutil.rmtree(left, ignore_errors=True)
 
 
+def begun(finished: Retraining, directory: Path) -> Retraining:
+    """One that has collected, found its tasks and fitted its controls, as the finished one did: what is killed is what
+    comes after.
+    """
+    retraining = Retraining(directory, without_studies(directory))
+    for part in ("collect", "partition", "align/mixed-seed-0", "align/full-seed-0"):
+        shutil.copytree(finished.work / part, retraining.work / part)
+    shutil.copy(finished.work / "align" / ".made-for", retraining.work / "align")
+    return retraining
+
+
 def test_killed_inside_align_between_stages_and_inside_publish(
     retrained: Retraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    killed = Retraining(tmp_path, without_studies(tmp_path))
+    killed = begun(retrained, tmp_path)
     align, publish = killed.work / "align", killed.work / "publish"
 
     killed_when(killed, tmp_path, lambda: any(align.glob("*/checkpoint.pt")))

@@ -1,0 +1,87 @@
+"""How much to ask of a draft: so many tokens at most, each with a chance that is worth its place in a pass, or none.
+
+Enters: what proposals are expected to bring and how long they take, what the rest of the pass holds, measured step
+costs. Leaves: an ask. Rate is goodput over the whole batch: a row that helps one session makes the pass longer for all
+(design 6). The draft ends its chain where the chance that all of it is accepted falls below `worth`: at the best rate,
+one more token must bring at least what its time brings elsewhere (fractional programming's marginal rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from core.estimator import Expected
+from core.reply import Reply
+from core.step_costs import StepCosts
+
+FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that does not pay
+EXPLORE = 32  # one ask in so many is for all a session may have: what is not asked for is not learned about
+
+
+class Ask(NamedTuple):
+    """At most so many tokens, each with at least this chance to be reached and accepted."""
+
+    most: int
+    worth: float = 0.0
+
+
+class Others(NamedTuple):
+    """What the other sessions bring to a pass: expected tokens, rows, the seconds it waits for them anyway, and how
+    many of them have a draft.
+    """
+
+    tokens: float = 0.0
+    rows: float = 0.0
+    wait: float = 0.0
+    drafted: int = 0
+
+
+def best_ask(expected: Sequence[Expected], reply: Reply, others: Others, costs: StepCosts) -> Ask:
+    """What to ask of a session's draft, where `expected[k]` is what comes of asking for at most k tokens.
+
+    Sessions whose drafts are waited for share what waiting longer costs. Before a pass has been measured every row
+    seems free.
+    """
+    most = len(expected) - 1
+    length, best_rate = 0, 0.0
+    for asked, (tokens, proposed) in enumerate(expected):
+        wait = max(others.wait, reply.mean(proposed)) if asked else others.wait
+        pass_seconds = costs.seconds(round(others.rows + 1 + proposed))
+        if pass_seconds <= 0.0:
+            return Ask(most)
+        rate = (others.tokens + tokens) / (wait + pass_seconds)
+        if rate > best_rate:
+            length, best_rate = asked, rate
+    if not length:
+        return Ask(0)
+    each = costs.per_row(round(others.rows) + 1, most) + reply.each / (others.drafted + 1)
+    return Ask(length, best_rate * each)
+
+
+class Probe:
+    """Now and then more is asked of a draft than seems best, to see whether it has become better.
+
+    One that does not pay is asked for one token, ever more rarely while it guesses wrong, at every pass while it
+    guesses right.
+    """
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE
+        self._since = 0
+        self._asks = 0
+
+    def right(self) -> None:
+        """A proposal was accepted."""
+        self._pause = 1
+
+    def ask(self, best: Ask, most: int) -> Ask:
+        """What to ask for where `best` is best and `most` the most; called once per pass."""
+        self._since += 1
+        if best.most > 0:
+            self._asks += 1
+            return best if self._asks % EXPLORE else Ask(most, best.worth)
+        if self._since < self._pause:
+            return best
+        self._pause, self._since = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE), 0
+        return Ask(1)

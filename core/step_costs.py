@@ -1,0 +1,106 @@
+"""V(rows): what a pass of the target costs by its number of rows, as a shape that stays times a pace that changes.
+
+Enters: passes of every size measured before there is work, and every pass since. Leaves: seconds to expect. A machine
+that others slow down slows passes of all sizes: were each size's cost a number of its own, one that was last met in a
+bad minute would be avoided long after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from core.model.base import Model, Rows
+
+PROFILED_ROWS = (*range(1, 17), 20, 24, 32, 48, 64)
+_TURNS = 3  # the first also lays out memory
+_PACE_GAIN, _SHAPE_GAIN = 1 / 8, 1 / 32
+_LARGEST_RATIO = 2.0  # of what a pass took to what was expected; beyond, it was interrupted
+_SESSION = -1
+
+
+class Smoothed:
+    """Running mean of a duration in seconds, with the gain that TCP gives a round trip (RFC 6298)."""
+
+    def __init__(self, initial: float) -> None:
+        self.mean = initial
+
+    def observe(self, seconds: float) -> None:
+        self.mean += (seconds - self.mean) / 8
+
+
+class StepCosts:
+    """Seconds of a pass by rows; above 16 rows, each eighth of a power of two is a size.
+
+    In between is interpolated. More rows never cost less, nor more than in proportion.
+    """
+
+    def __init__(self) -> None:
+        self._pace = 1.0
+        self._shape: dict[int, float] = {}  # size -> seconds at pace 1
+        self._told: dict[int, float] = {}  # since the last measurement: the rules ask for the same few, many times
+
+    def observe(self, rows: int, seconds: float) -> None:
+        self._told.clear()
+        size = _size(rows)
+        known = self._shape.get(size)
+        if not known:
+            self._shape[size] = seconds / self._pace
+            return
+        beyond = min(seconds / (self._pace * known), _LARGEST_RATIO) - 1.0
+        self._pace *= 1.0 + _PACE_GAIN * beyond
+        self._shape[size] *= 1.0 + _SHAPE_GAIN * beyond
+
+    def seconds(self, rows: int) -> float:
+        """0 before any measurement; outside of what was measured, the nearest."""
+        if not self._shape:
+            return 0.0
+        if rows not in self._told:
+            self._told[rows] = self._pace * self._estimate(rows)
+        return self._told[rows]
+
+    def per_row(self, rows: int, more: int) -> float:
+        """Seconds that each of `more` rows adds to a pass of so many."""
+        return (self.seconds(rows + more) - self.seconds(rows)) / more
+
+    def _estimate(self, rows: int) -> float:
+        below, above = (0, 0.0), (math.inf, math.inf)
+        cap = math.inf
+        for size, seconds in self._shape.items():
+            if size <= rows:
+                below = max(below, (size, seconds))
+                cap = min(cap, seconds * rows / size)
+            if size >= rows:
+                above = min(above, (size, seconds))
+                cap = min(cap, seconds)
+        if not below[0] or above[0] == math.inf:
+            return min(cap, below[1] if below[0] else above[1])
+        share = (rows - below[0]) / (above[0] - below[0]) if above[0] > below[0] else 0.0
+        return min(cap, below[1] + share * (above[1] - below[1]))
+
+
+def profile(model: Model, clock: Callable[[], float], costs: StepCosts) -> None:
+    """Tell `costs` the quickest of some passes of each size; the model must hold no sessions, and holds none after."""
+    sizes = [rows for rows in PROFILED_ROWS if rows < model.context]
+    model.open(_SESSION)
+    try:
+        for rows, seconds in _quickest(model, clock, sizes).items():
+            costs.observe(rows, seconds)
+    finally:
+        model.close(_SESSION)
+
+
+def _quickest(model: Model, clock: Callable[[], float], sizes: list[int]) -> dict[int, float]:
+    quickest = dict.fromkeys(sizes, math.inf)
+    for _ in range(_TURNS):
+        for rows in sizes:
+            began = clock()
+            model.forward([Rows(_SESSION, [0] * rows, rows)]).argmax(-1).tolist()
+            quickest[rows] = min(quickest[rows], clock() - began)
+            model.rollback(_SESSION, 0)
+    return quickest
+
+
+def _size(rows: int) -> int:
+    step = 1 << max(0, rows.bit_length() - 4)
+    return rows // step * step
