@@ -31,6 +31,7 @@ def test_a_ratio_is_taken_item_by_item() -> None:
     assert (ratio.median, ratio.items) == (3.0, 3)
     assert 2.0 <= ratio.low <= 3.0 <= ratio.high <= 4.0
     assert durations.ratio("fast", "slow", {0: True, 1: False}).median == 2.0
+    assert durations.ratio("fast", "slow", {0: True, 1: True}) == (3.0, 2.0, 4.0, 2)
     assert durations.quartiles("fast")[0] == 1.0
 
 
