@@ -1,15 +1,21 @@
-"""Is one draft better than another on the same prompts? The paired bootstrap (Efron, Tibshirani 1993, chapter 14)."""
+"""How sure a figure is that was taken over some prompts: the bootstrap (Efron, Tibshirani 1993, chapters 13 and 14).
+
+A figure is a function of how often each prompt counts: once each, and anew in every sample with replacement. One that
+sets two sides of the same prompts against each other compares them in pairs; `compare` does so with two drafts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from core.acceptance import Acceptance, total
+if TYPE_CHECKING:  # torch comes with it, and a client that compares answers does without
+    from core.acceptance import Acceptance
 
+Array = npt.NDArray[np.float64]
 Figure = Literal["acceptance_rate", "tokens_per_pass"]
 _COUNTS: dict[Figure, tuple[str, str]] = {
     "acceptance_rate": ("accepted", "proposed"),
@@ -18,6 +24,27 @@ _COUNTS: dict[Figure, tuple[str, str]] = {
 _DRAWS = 10_000
 _DRAWS_AT_ONCE = 500  # bounds the memory to this many times the prompts
 _LEVEL = 0.95
+
+
+class Estimate(NamedTuple):
+    """A figure over all, and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimate(count: int, figure: Callable[[Array], Array], seed: int = 0) -> Estimate:
+    """The figure over `count` things, at least one, and its interval over samples of as many with replacement.
+
+    `figure` takes how often each thing was drawn, [samples, count], and returns a number per sample.
+    """
+    rng, even = np.random.default_rng(seed), np.full(count, 1 / count)
+    samples = (rng.multinomial(count, even, _DRAWS_AT_ONCE) for _ in range(_DRAWS // _DRAWS_AT_ONCE))
+    figures = np.concatenate([figure(sample.astype(np.float64)) for sample in samples])
+    low, high = np.quantile(figures, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
+    [value] = figure(np.ones((1, count))).tolist()
+    return Estimate(value, low, high)
 
 
 class Difference(NamedTuple):
@@ -47,14 +74,10 @@ def compare(
     if not prompts:
         raise ValueError("there is nothing to compare: no records")
     ours, theirs = _sums(candidate, prompts, figure), _sums(baseline, prompts, figure)
-    rng = np.random.default_rng(seed)
-    drawn = np.concatenate([_resampled(ours, theirs, rng) for _ in range(_DRAWS // _DRAWS_AT_ONCE)])
-    low, high = np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    difference = getattr(total(candidate), figure) - getattr(total(baseline), figure)
-    return Difference(difference, float(low), float(high))
+    return Difference(*estimate(len(ours), lambda drawn: _ratio(drawn @ ours) - _ratio(drawn @ theirs), seed))
 
 
-def _sums(acceptances: Sequence[Acceptance], prompts: Sequence[Hashable], figure: Figure) -> npt.NDArray[np.float64]:
+def _sums(acceptances: Sequence[Acceptance], prompts: Sequence[Hashable], figure: Figure) -> Array:
     """Numerator and denominator of the figure by prompt: [prompts, 2]."""
     above, below = _COUNTS[figure]
     by_prompt: dict[Hashable, list[float]] = {}
@@ -65,16 +88,6 @@ def _sums(acceptances: Sequence[Acceptance], prompts: Sequence[Hashable], figure
     return np.array(list(by_prompt.values()))
 
 
-def _resampled(
-    ours: npt.NDArray[np.float64], theirs: npt.NDArray[np.float64], rng: np.random.Generator
-) -> npt.NDArray[np.float64]:
-    """Differences of the figure over samples of the prompts with replacement: [_DRAWS_AT_ONCE]."""
-    weights = rng.multinomial(len(ours), np.full(len(ours), 1 / len(ours)), _DRAWS_AT_ONCE).astype(np.float64)
-    ratios = [_ratio(weights @ sums) for sums in (ours, theirs)]
-    difference: npt.NDArray[np.float64] = ratios[0] - ratios[1]
-    return difference
-
-
-def _ratio(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _ratio(sums: Array) -> Array:
     # a sample in which nothing was proposed speaks for neither side: 0
     return np.divide(sums[:, 0], sums[:, 1], out=np.zeros(len(sums)), where=sums[:, 1] > 0)

@@ -177,6 +177,8 @@ class VerifyEngine:
                 if not self._sessions.preempt():
                     raise
                 continue
+            if logits.is_cuda:  # it has its work by now, and is not done
+                torch.cuda.synchronize(logits.device)
             self.costs.observe(sum(len(feed.tokens) for feed in feeds), self._clock() - began)
             self.counts["steps"] += 1
             return feeds, logits

@@ -44,7 +44,8 @@ class Answer:
 
     Chunks that brought text or tokens, and only those, are in `runs` (how many token ids each held, 0 where the server
     sends none) and in `arrivals` (when each came, in seconds on the client's clock). This service sends a chunk per
-    target pass, the prefill's first. `usage` is the server's own, empty where it tells none.
+    target pass, the prefill's first, unless its `ingress.stream_interval_s` gathers them. `usage` is the server's own,
+    empty where it tells none.
     """
 
     tokens: list[int] = field(default_factory=list)

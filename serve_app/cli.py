@@ -65,7 +65,7 @@ def demo(
     marked; then all of them again, with the same seeds, by the un-adapted draft, by one adapted to all tasks together,
     by the task's own, and with speculation off. The table says per task how many prompts were routed to which slot of
     the bundle, how many proposals of each draft were accepted, how many tokens a target pass gave with it, and whether
-    all answers are equal.
+    all answers are equal. Every pass streams at once here, whatever `ingress.stream_interval_s` says.
 
     Example: `taskspec demo --prompts-per-task 2`
 
@@ -158,13 +158,13 @@ def _run_demo(served: Served, prompts_per_task: int, console: Console, *, aloud:
 
     from core.model.loader import resolve
     from serve_app.bundled import with_controls
-    from serve_app.demo import Demo, report
+    from serve_app.demo import Demo, report, run_by_run
     from serve_app.hosting import hosted
     from serve_app.local_cluster import free_port
 
     with_them, controls = with_controls(served)
     tokenizer = Tokenizer.from_file(str(resolve(locate(served.config.target.model)) / "tokenizer.json"))
-    with hosted(with_them, LOOPBACK, free_port(LOOPBACK), console) as service:
+    with hosted(run_by_run(with_them), LOOPBACK, free_port(LOOPBACK), console) as service:
         table = Demo(served.config.name, service.url, controls, tokenizer, console, aloud=aloud).run(prompts_per_task)
     if aloud:
         report(table, served, console)

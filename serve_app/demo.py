@@ -1,12 +1,13 @@
 """The demo: prompts of every task answered by every draft and without one, over HTTP, and one table of what came out.
 
-Enters: a base URL of a running service. Leaves: a `DemoTable`; what happens is shown on the way.
+Enters: a base URL of a running service that streams run by run. Leaves: a `DemoTable`; all is shown on the way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.text import Text
@@ -105,6 +106,15 @@ class Demo:
         legend.append("the rest: written by the target itself. Every second prompt is answered at temperature 0, ")
         legend.append(f"the others at {WARM} with a seed.")
         self._console.print(legend)
+
+
+def run_by_run(served: Served) -> Served:
+    """The service as configured, but that every run is streamed as a chunk of its own.
+
+    The demo marks what was accepted and counts target passes by chunks; who listens on loopback is nobody else.
+    """
+    ingress = served.config.ingress.model_copy(update={"stream_interval_s": 0.0})
+    return replace(served, config=served.config.model_copy(update={"ingress": ingress}))
 
 
 def questions(per_task: int) -> list[Question]:

@@ -121,7 +121,7 @@ def acceptance_rate(answers: Sequence[Answer]) -> float | None:
 
 
 def tokens_per_target_pass(answers: Sequence[Answer]) -> float | None:
-    """Plain passes count, the prefill does not; None where the prefill was all."""
+    """Of answers streamed run by run. Plain passes count, the prefill does not; None where the prefill was all."""
     passes = [run for answer in answers for run in answer.runs[1:]]
     return sum(passes) / len(passes) if passes else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -146,6 +146,18 @@ def _layer_tensors(state: dict[str, torch.Tensor], layer: int) -> dict[str, torc
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
+def _layers(
+    expander: _Expander, state: dict[str, torch.Tensor], used: int, wanted: int
+) -> Iterator[dict[str, torch.Tensor]]:
+    """The source's layers, enlarged, and idle ones behind them: copies of one, for their noise takes long to draw."""
+    for layer in range(used):
+        yield expander.layer(_layer_tensors(state, layer))
+    if wanted > used:
+        idle = expander.layer({name: torch.zeros_like(tensor) for name, tensor in _layer_tensors(state, 0).items()})
+        for _ in range(used, wanted):
+            yield {name: tensor.clone() for name, tensor in idle.items()}
+
+
 def _larger_config(config: LlamaConfig, geometry: Geometry, dtype: torch.dtype) -> LlamaConfig:
     changed = {
         "hidden_size": geometry.hidden,
@@ -178,10 +190,8 @@ def expand(
         "lm_head.weight": expander.embedding(state["lm_head.weight"]),
         "model.norm.weight": expander.norm(state["model.norm.weight"]),
     }
-    idle = {name: torch.zeros_like(tensor) for name, tensor in _layer_tensors(state, 0).items()}
-    for layer in range(geometry.layers):
-        tensors = _layer_tensors(state, layer) if layer < config.num_hidden_layers else idle
-        large |= {f"model.layers.{layer}.{name}": tensor for name, tensor in expander.layer(tensors).items()}
+    for layer, tensors in enumerate(_layers(expander, state, config.num_hidden_layers, geometry.layers)):
+        large |= {f"model.layers.{layer}.{name}": tensor for name, tensor in tensors.items()}
     with torch.device("meta"):
         model = LlamaForCausalLM(_larger_config(config, geometry, dtype))
     model.load_state_dict(large, assign=True)

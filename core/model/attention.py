@@ -126,7 +126,9 @@ class Planner:
     def _group(self, first: int, padded: int, runs: Sequence[_Run]) -> Group:
         starts = [tile * TILE for run in runs for tile in range(run.first_tile, run.last_tile)]
         masks = [self._mask[:, self._max_keys - start :][:, : padded * PAGE_SIZE] for start in starts]
-        mask = masks[0][None, None] if len(masks) == 1 else torch.stack(masks).unsqueeze(1)
+        # A part of the mask begins at any address, and kernels of a GPU read 16 bytes at addresses divisible by 16.
+        as_it_lies = len(masks) == 1 and self._mask.device.type == "cpu"
+        mask = masks[0][None, None] if as_it_lies else torch.stack(masks).unsqueeze(1)
         return Group(first, first + len(starts), self._pages(padded, runs), padded * PAGE_SIZE, mask)
 
     def _pages(self, padded: int, runs: Sequence[_Run]) -> slice | torch.Tensor:

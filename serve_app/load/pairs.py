@@ -1,7 +1,6 @@
 """The same questions with speculation and without: how many times faster, and whether the answers are equal.
 
-Enters: a level measured in both modes. Leaves: `Paired`, whose ratio has an interval by the paired bootstrap over
-prompts (Efron, Tibshirani 1993, chapter 14).
+Enters: a level measured in both modes. Leaves: `Paired`, whose ratio has an interval by the paired bootstrap.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from core.bootstrap import estimate
 from core.prompts import Prompt
 from serve_app.chat_client import Answer
 from serve_app.load.sending import Measured, Mode, Question
 from serve_app.load.times import Times
-
-_DRAWS = 10_000
-_DRAWS_AT_ONCE = 500  # bounds the memory to this many times the prompts
-_LEVEL = 0.95
 
 
 class Paired(msgspec.Struct, frozen=True):
@@ -44,10 +40,9 @@ def paired(measured: Measured) -> Paired:
     sums = _sums(both)
     if not len(sums):
         return Paired(len(both), equal, None, None, None)
-    ratio = float(_ratios(sums.sum(axis=0)[None])[0])
+    ratio, low, high = estimate(len(sums), lambda drawn: _ratios(drawn @ sums))
     if len(sums) < 2:
         return Paired(len(both), equal, ratio, None, None)
-    low, high = np.quantile(_resampled(sums), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
     return Paired(len(both), equal, ratio, low, high)
 
 
@@ -69,13 +64,6 @@ def _sums(both: Sequence[tuple[Prompt, Answer, Answer]]) -> npt.NDArray[np.float
             sums = by_prompt.setdefault(prompt, np.zeros(4))
             sums += np.concatenate([each.after_first_chunk for each in times])
     return np.array(list(by_prompt.values())).reshape(-1, 4)
-
-
-def _resampled(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The ratio over samples of the prompts with replacement: [_DRAWS]."""
-    rng, even = np.random.default_rng(0), np.full(len(sums), 1 / len(sums))
-    draws = [rng.multinomial(len(sums), even, _DRAWS_AT_ONCE) @ sums for _ in range(_DRAWS // _DRAWS_AT_ONCE)]
-    return _ratios(np.concatenate(draws))
 
 
 def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -11,8 +11,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-_DRAWS = 4_000
+from core.bootstrap import estimate
 
 
 class Ratio(NamedTuple):
@@ -58,10 +59,15 @@ class Durations:
 
 
 def _median(ratios: Sequence[float]) -> Ratio:
-    values = np.array(ratios)
-    drawn = np.median(np.random.default_rng(0).choice(values, (_DRAWS, len(values))), axis=1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Ratio(float(np.median(values)), float(low), float(high), len(values))
+    values = np.sort(ratios)
+    count = len(values)
+
+    def medians(drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        ranks = drawn.cumsum(axis=1)
+        below, above = (values[(ranks > rank).argmax(axis=1)] for rank in ((count - 1) // 2, count // 2))
+        return (below + above) / 2
+
+    return Ratio(*estimate(count, medians), count)
 
 
 def rotated(contenders: Sequence[str], turn: int) -> list[str]:

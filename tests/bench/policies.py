@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from core.acceptance import Acceptance, total
-from core.bootstrap import Difference, Figure, compare
+from core.bootstrap import Difference, Figure, compare, estimate
 from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED
 from tests.bench.replays import Trial
 
 ROUTED, BEST = "routed", "best"
 REQUESTS, OTHERS, ABSTAINED, ELSEWHERE = "as the request alone", "as the rest alone", "abstained", "elsewhere"
-_DRAWS = 4_000
 
 Policy = Callable[[Trial], Acceptance]
 POLICIES: Mapping[str, Policy] = {
@@ -96,6 +96,9 @@ def _share(trials: Sequence[Trial], hits: Sequence[float]) -> Share:
     for trial, hit in zip(trials, hits, strict=True):
         by_prompt.setdefault(trial.prompt.text, []).append(hit)
     sums = np.array([(sum(found), len(found)) for found in by_prompt.values()])
-    drawn = sums[np.random.default_rng(0).integers(len(sums), size=(_DRAWS, len(sums)))].sum(1)
-    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
-    return Share(float(np.mean(hits)), float(low), float(high))
+
+    def shares(drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        hit, tried = (drawn @ sums).T
+        return hit / tried
+
+    return Share(*estimate(len(sums), shares))

@@ -3,22 +3,24 @@
     python -m tests.bench.step [--size 100m] [--threads 1] [--out tests/bench/results/step]
 
 Both forwards take turns in one process; a pass is over a cache of 200 tokens. The floor is the weights' bytes over
-the bandwidth measured between the turns by reading as many bytes.
+the memory's bandwidth, measured between the turns.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
 from tests.bench import machine
+from tests.bench.clock import now
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.output import save
 from tests.bench.paired import Durations
@@ -28,37 +30,57 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 OURS, THEIRS, FLOOR = "ours", "transformers", "floor"
 
 
-def measure(directory: Path, turns: int, sizes: Sequence[int] = SIZES, device: str = "cpu") -> dict[int, Durations]:
+class Passes(NamedTuple):
     """Seconds of a pass, by its number of tokens; items of the `Durations` are turns."""
+
+    weight_bytes: int
+    by_tokens: dict[int, Durations]
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second, the median of all turns' measurements by number of tokens."""
+        floors = [durations.quartiles(FLOOR)[0] for durations in self.by_tokens.values()]
+        return self.weight_bytes / float(np.median(floors))
+
+
+class Memory:
+    """The device's memory, for how fast bytes come out of it: a piece of it that no cache holds."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._num_bytes = 1 << 28 if torch.device(device).type == "cpu" else 1 << 32
+        self._numbers = torch.ones(self._num_bytes // 4, device=device)
+
+    def seconds_per_byte(self) -> float:
+        """Of reading all of it or of copying half of it to the other, whichever moves bytes faster."""
+        front, back = self._numbers.chunk(2)
+        both = (_seconds(self._numbers.sum, self._device), _seconds(lambda: front.copy_(back), self._device))
+        return min(both) / self._num_bytes
+
+
+def measure(directory: Path, turns: int, sizes: Sequence[int] = SIZES, device: str = "cpu") -> Passes:
     ours = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device)
     theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval().to(device)
-    num_bytes = 2 * sum(parameter.numel() for parameter in theirs.parameters())
-    stream = torch.ones(num_bytes // 4, device=device)
+    weight_bytes = 2 * sum(parameter.numel() for parameter in theirs.parameters())
+    memory = Memory(device)
     found = {size: Durations() for size in sizes}
     our_pass, their_pass = _ours(ours), _theirs(theirs)
     with torch.inference_mode():
+        memory.seconds_per_byte()  # first calls lay out memory and load kernels
         for size in sizes:
             our_pass(size), their_pass(size)
         for turn in range(turns):
             for size in sizes:
-                found[size].add(OURS, turn, _seconds(lambda size=size: our_pass(size)))
-                found[size].add(THEIRS, turn, _seconds(lambda size=size: their_pass(size)))
-                found[size].add(FLOOR, turn, _seconds(stream.sum))
-    return found
+                found[size].add(OURS, turn, _seconds(lambda size=size: our_pass(size), device))
+                found[size].add(THEIRS, turn, _seconds(lambda size=size: their_pass(size), device))
+                found[size].add(FLOOR, turn, weight_bytes * memory.seconds_per_byte())
+    return Passes(weight_bytes, found)
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    _settle()
-    began = time.perf_counter()
+def _seconds(work: Callable[[], object], device: str) -> float:
+    began = now(device)
     work()
-    _settle()
-    return time.perf_counter() - began
-
-
-def _settle() -> None:
-    """Wait for what a GPU still does."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    return now(device) - began
 
 
 def _ours(model: CausalLM) -> Callable[[int], None]:
@@ -84,27 +106,31 @@ def _theirs(model: PreTrainedModel) -> Callable[[int], None]:
     return one_pass
 
 
-def table(found: dict[int, Durations]) -> str:
+def table(passes: Passes) -> str:
     """Markdown."""
     lines = [
         "| tokens | ours, ms | transformers, ms | times as fast (95 %) | floor, ms | ours / floor |",
         "|---|---|---|---|---|---|",
     ]
-    for size, durations in found.items():
-        (ours, *_), (theirs, *_), (floor, *_) = (durations.quartiles(name) for name in (OURS, THEIRS, FLOOR))
+    for size, durations in passes.by_tokens.items():
+        ours, theirs, floor = (durations.quartiles(name)[0] * 1e3 for name in (OURS, THEIRS, FLOOR))
         ratio = durations.ratio(OURS, THEIRS)
-        lines.append(
-            f"| {size} | {ours * 1e3:.1f} | {theirs * 1e3:.1f} | {ratio} | {floor * 1e3:.1f} | {ours / floor:.1f} |"
-        )
-    return "\n".join(lines)
+        lines.append(f"| {size} | {ours:.2f} | {theirs:.2f} | {ratio} | {floor:.2f} | {_over_floor(durations):.1f} |")
+    return "\n".join([*lines, "", f"Floor: {passes.weight_bytes / 1e9:.2f} GB at {passes.bandwidth / 1e9:.1f} GB/s."])
 
 
-def as_json(found: dict[int, Durations]) -> dict[str, object]:
-    return {
+def as_json(passes: Passes) -> dict[str, object]:
+    by_tokens = {
         str(size): {name: durations.quartiles(name) for name in durations.contenders}
-        | {"ratio": durations.ratio(OURS, THEIRS)._asdict()}
-        for size, durations in found.items()
+        | {"ratio": durations.ratio(OURS, THEIRS)._asdict(), "over_floor": _over_floor(durations)}
+        for size, durations in passes.by_tokens.items()
     }
+    return {"weight_bytes": passes.weight_bytes, "bytes_per_s": passes.bandwidth, "by_tokens": by_tokens}
+
+
+def _over_floor(durations: Durations) -> float:
+    """How many times the floor our pass takes: the median of the turns' ratios."""
+    return durations.ratio(FLOOR, OURS).median
 
 
 def main(argv: Sequence[str] | None = None) -> None:

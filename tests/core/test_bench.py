@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from core.verify_engine import VerifyConfig
 from tests.bench import decode, step, streams
-from tests.bench.engines import Engines, processes
+from tests.bench.engines import Answered, Engines, processes
 from tests.bench.expanded import target
 from tests.bench.hugging_face import HuggingFace
 from tests.bench.items import GENERAL, held_out
@@ -31,6 +31,7 @@ def test_a_ratio_is_taken_item_by_item() -> None:
     assert (ratio.median, ratio.items) == (3.0, 3)
     assert 2.0 <= ratio.low <= 3.0 <= ratio.high <= 4.0
     assert durations.ratio("fast", "slow", {0: True, 1: False}).median == 2.0
+    assert durations.ratio("fast", "slow", {0: True, 1: True}) == (3.0, 2.0, 4.0, 2)
     assert durations.quartiles("fast")[0] == 1.0
 
 
@@ -42,9 +43,38 @@ def test_everyone_comes_first_as_often_as_any_other() -> None:
 
 def test_passes_of_both_forwards_are_measured(tiny: Path) -> None:
     found = step.measure(tiny, turns=2, sizes=(1, 5))
-    assert list(found) == [1, 5]
-    assert all(durations.ratio(step.OURS, step.THEIRS).items == 2 for durations in found.values())
-    assert step.table(found).count("\n") == 3
+    assert list(found.by_tokens) == [1, 5]
+    assert all(durations.ratio(step.OURS, step.THEIRS).items == 2 for durations in found.by_tokens.values())
+
+
+def test_a_pass_is_held_against_the_time_its_weights_take_to_be_read() -> None:
+    durations = Durations()
+    for turn, (ours, floor) in enumerate([(6.0, 2.0), (4.0, 2.0), (16.0, 4.0)]):
+        durations.add(step.OURS, turn, ours)
+        durations.add(step.THEIRS, turn, 2 * ours)
+        durations.add(step.FLOOR, turn, floor)
+    passes = step.Passes(weight_bytes=3 * 10**9, by_tokens={1: durations})
+    assert passes.bandwidth == 1.5e9
+    assert "| 1 | 6000.00 | 12000.00 | 2.00 (2.00 to 2.00) | 2000.00 | 3.0 |" in step.table(passes)
+    assert "3.00 GB at 1.5 GB/s" in step.table(passes)
+
+
+def test_an_answer_that_differs_is_told_when_all_is_measured() -> None:
+    first, second = held_out(1)[:2]
+
+    def answers(contender: str) -> decode.Contender:
+        flawed = contender == decode.GENERAL
+        return lambda item, _: Answered((1, 2 + (flawed and item is second)), 1.0, 0.5, 1, 0, 0)
+
+    with Progress(disable=True) as progress:
+        contenders = {name: answers(name) for name in decode.OURS}
+        place = decode.measure("here", contenders, [first, second], 0.0, progress)
+    assert place.differing == [second.prompt]
+    assert "Ours answered 1 of 2 prompts alike." in decode.table([place])
+    with pytest.raises(SystemExit, match="answers differ: here, temperature 0"):
+        decode.check([place])
+    place.differing.clear()
+    decode.check([place])
 
 
 def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ def test_help_teaches_with_examples() -> None:
     taught = ("any OpenAI-compatible server", "Example: taskspec bench --streams 1", "OPENAI_API_KEY", "Exit code 0 if")
     assert [each for each in taught if each not in text] == []
     assert "-key" not in text
+
+
+def test_a_client_needs_no_torch() -> None:
+    program = "import sys, serve_app.load.run, serve_app.load.report; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_our_service_is_measured_at_every_level(

@@ -1,0 +1,49 @@
+"""The script for GPUs, whole, on the CPU at tiny geometry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench import decode, gpu, step
+
+
+def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
+    few = ["--turns", "1", "--prompts", "1", "--max-tokens", "6"]
+    gpu.main(["--device", "cpu", "--target", "tiny", *few, "--cache", str(tmp_path), "--out", str(tmp_path)])
+    passes, decoding = _left(tmp_path, "passes"), _left(tmp_path, "decoding")
+    for of, sizes in (("target", gpu.TOKENS), ("draft", (1,))):
+        measured = passes[of]
+        assert list(measured["by_tokens"]) == [str(size) for size in sizes]
+        for durations in measured["by_tokens"].values():
+            assert durations.keys() == {step.OURS, step.THEIRS, step.FLOOR, "ratio", "over_floor"}
+            assert durations["over_floor"] == pytest.approx(durations[step.OURS][0] / durations[step.FLOOR][0])
+        assert min(_numbers(measured)) > 0
+    assert passes["draft"]["weight_bytes"] > passes["target"]["weight_bytes"]
+    assert [place["temperature"] for place in decoding["places"]] == [0.0, 1.0]
+    for place in decoding["places"]:
+        assert place["contenders"].keys() == {*decode.OURS, decode.GENERATE, decode.ASSISTED}
+        assert place["differing"] == []
+        assert min(_numbers(place["contenders"])) > 0
+
+
+def _left(out: Path, name: str) -> dict[str, Any]:
+    """The figures, which the text beside them is about."""
+    found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    assert found["facts"]["device_name"] == found["facts"]["device"] == "cpu"
+    text = (out / f"{name}.md").read_text()
+    assert "tiny target in bf16 on cpu" in text
+    assert ("Draft's token" if name == "passes" else "Ours answered 2 of 2 prompts alike.") in text
+    return found
+
+
+def _numbers(found: object) -> Iterator[float]:
+    if isinstance(found, float | int):
+        yield found
+    elif isinstance(found, dict | list):
+        for value in found.values() if isinstance(found, dict) else found:
+            yield from _numbers(value)
