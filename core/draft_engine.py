@@ -169,7 +169,7 @@ class DraftEngine:
         if not 0 < session.length - session.start <= self._model.context:
             session.start = max(0, session.length - self._model.context // 2)
             self._model.rollback(number, 0)
-        if session.start == 0:
+        if session.start == 0 and not session.chain:
             self._model.remember(number, session.committed)
             self._model.recall(number, session.committed)
         begin = session.start + self._model.num_cached(number)
@@ -194,8 +194,6 @@ class DraftEngine:
 
 
 def _best(scores: torch.Tensor) -> tuple[list[int], list[float]]:
-    """The best token of each row [n, V] and its lead over the next, taken off the device in one piece."""
-    values = scores.topk(min(2, scores.shape[-1])).values
-    ahead = values[:, 0] - values[:, -1]  # topk itself may give any of several best tokens
-    best, lead = torch.stack([scores.argmax(-1).double(), ahead.double()]).tolist()
-    return [int(token) for token in best], lead
+    """The best token of each row [n, V], and its lead over the next."""
+    highest = scores.topk(2).values.tolist()  # its tokens may be any of several best ones
+    return scores.argmax(-1).tolist(), [best - next_best for best, next_best in highest]
