@@ -75,7 +75,10 @@ class DraftEngine:
 
     def close(self, number: int) -> None:
         """Leave a generation; unknown ones are ignored."""
-        if self._sessions.pop(number, None) is not None:
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            if session.start == 0:
+                self._model.remember(number, session.committed)
             self._model.close(number)
 
     def receive(self, peer: bytes, message: Commit | Close) -> int | None:

@@ -1,6 +1,7 @@
 """transformers' own generation on the very same models, in a process of its own: plain, and assisted by a draft.
 
-It speculates a fixed number of tokens a pass and has no confidence threshold, which is not its own default.
+It speculates as its own defaults say, up to where it is no longer confident, but for the most tokens of a pass, which
+are ours.
 """
 
 from __future__ import annotations
@@ -77,8 +78,6 @@ def _serve(
             base.config.tie_word_embeddings = False
             base = PeftModel.from_pretrained(base, directory).merge_and_unload()
         base.generation_config.num_assistant_tokens = length
-        base.generation_config.num_assistant_tokens_schedule = "constant"
-        base.generation_config.assistant_confidence_threshold = 0.0
         return base.eval().to(device)
 
     assistants = {label: assistant(directory) for label, directory in drafts.items()}
