@@ -37,11 +37,14 @@ class EngineThread(ABC):
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self._stopping = threading.Event()
+        self._begun: Future[None] = Future()
         self._closing = threading.Lock()  # nothing may enter the inbox after it was emptied for the last time
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
+        """Begin; returns when calls can be answered, and raises what kept it from beginning."""
         self._thread.start()
+        self._begun.result()
 
     def stop(self) -> None:
         """End the thread after its current turn and wait for it."""
@@ -61,6 +64,9 @@ class EngineThread(ABC):
         self._ring()
         return future
 
+    def _begin(self) -> None:  # noqa: B027 - most have nothing to do
+        """What is done on the thread before the first turn."""
+
     @abstractmethod
     def _sockets(self) -> Iterable[zmq.Socket[bytes]]:
         """Sockets whose frames begin a turn."""
@@ -78,6 +84,8 @@ class EngineThread(ABC):
 
     def _run(self) -> None:
         try:
+            self._begin()
+            self._begun.set_result(None)
             while not self._stopping.is_set():
                 self._drain_inbox()
                 wait = self._turn()
@@ -85,7 +93,10 @@ class EngineThread(ABC):
                     self._sleep(wait)
         except BaseException as error:  # whatever it was, callers must learn of it
             self.error = error
-            logger.critical("%s has stopped", self._thread.name, exc_info=error)
+            if self._begun.done():
+                logger.critical("%s has stopped", self._thread.name, exc_info=error)
+            else:
+                self._begun.set_exception(error)
         finally:
             with self._closing:
                 self._stopping.set()

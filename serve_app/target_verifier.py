@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
+from functools import partial
 
 import msgspec
 import ray
@@ -48,7 +49,8 @@ class TargetVerifier:
         )
         self._window = limits.window
         tokenizer = load_tokenizer(locate(target.model))
-        self._verifier = Verifier(load_target(target), tokenizer, limits, host=ray.util.get_node_ip_address())
+        host = ray.util.get_node_ip_address()
+        self._verifier = Verifier(partial(load_target, target), tokenizer, limits, host)
         self._verifier.start()
 
     async def generate(self, choices: list[GenerationRequest]) -> AsyncIterator[Started | tuple[int, Run]]:

@@ -194,14 +194,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     from tests.bench.decode_plot import plot
     from tests.bench.over_http import service  # not above: what is in process is measured where these are not installed
 
-    torch.set_num_threads(chosen.threads)
+    torch.set_num_threads(1)
     directory, items, drafts = target(chosen.size, chosen.cache), held_out(chosen.per_task), draft_directories()
     places: list[Place] = []
     with ExitStack() as running, Progress() as progress:
         theirs = running.enter_context(HuggingFace(directory, drafts, chosen.length, chosen.their_threads))
         if chosen.where != "http":
             config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
-            with Engines(directory, processes(drafts), config) as engines:
+            with Engines(directory, processes(drafts), config, threads=chosen.threads) as engines:
                 contenders = in_process(engines, theirs, chosen.max_tokens)
                 places += [measure(IN_PROCESS, contenders, items, t, progress) for t in chosen.temperatures]
         if chosen.where != "process":

@@ -125,14 +125,24 @@ def _draft(pipe: Connection, label: str, draft: Loaded, serial: bool) -> None:
 
 
 class Engines:
-    """A target in this process, in bf16, and drafts beside it; a context manager."""
+    """A target in this process, in bf16, and drafts beside it; a context manager.
+
+    `threads` are torch's from here on, on the engine's thread, the only one that should compute.
+    """
 
     def __init__(
-        self, target: Path, drafts: Mapping[str, DraftProcess], config: VerifyConfig, device: str = "cpu"
+        self,
+        target: Path,
+        drafts: Mapping[str, DraftProcess],
+        config: VerifyConfig,
+        device: str = "cpu",
+        threads: int = 1,
     ) -> None:
+        torch.set_num_threads(threads)
         self._drafts = drafts
-        model = load_model(target, dtype=torch.bfloat16, num_pages=16 * config.max_sessions, device=device)
-        self._verifier = Verifier(model, load_tokenizer(target), config)
+        pages = 16 * config.max_sessions
+        load = partial(load_model, target, dtype=torch.bfloat16, num_pages=pages, device=device)
+        self._verifier = Verifier(load, load_tokenizer(target), config)
         self._length = config.num_speculative_tokens
         for draft in set(self._drafts.values()):
             draft.ready()

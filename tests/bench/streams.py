@@ -160,14 +160,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/streams"))
     chosen = parser.parse_args(argv)
-    torch.set_num_threads(chosen.threads)
+    torch.set_num_threads(1)
     directory, items = target(chosen.size, chosen.cache), held_out(8)
     own = draft_directories()
     drafts = own | {USELESS: str(useless_draft(chosen.cache))}
     config = VerifyConfig(max_sessions=max(chosen.streams), num_speculative_tokens=chosen.length)
     with (
         HuggingFace(directory, own, chosen.length, chosen.their_threads) as theirs,
-        Engines(directory, processes(drafts), config) as engines,
+        Engines(directory, processes(drafts), config, threads=chosen.threads) as engines,
         Progress() as progress,
     ):
         batches = Batches(engines, theirs, chosen.max_tokens, chosen.temperature)

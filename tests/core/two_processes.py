@@ -32,8 +32,8 @@ def say(message: object) -> None:
 
 
 def run_target() -> None:
-    model = load_model(TARGET_DIR, dtype=torch.bfloat16, num_pages=128)
-    verifier = Verifier(model, load_tokenizer(TARGET_DIR), VerifyConfig())
+    load = partial(load_model, TARGET_DIR, dtype=torch.bfloat16, num_pages=128)
+    verifier = Verifier(load, load_tokenizer(TARGET_DIR), VerifyConfig())
     verifier.start()
     say(verifier.address)
     for line in sys.stdin:
