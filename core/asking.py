@@ -1,9 +1,10 @@
-"""How much to ask of a draft: so many tokens at most, each with a chance that is worth its place in a pass, or none.
+"""How much to ask of a draft: so many tokens at most, as long as they are likely enough to be worth it, or none.
 
 Enters: what proposals are expected to bring and how long they take, what the rest of the pass holds, measured step
 costs. Leaves: an ask. Rate is goodput over the whole batch: a row that helps one session makes the pass longer for all
 (design 6). The draft ends its chain where the chance that all of it is accepted falls below `worth`: at the best rate,
-one more token must bring at least what its time brings elsewhere (fractional programming's marginal rule).
+one more token must bring at least what its time brings elsewhere (fractional programming's marginal rule). The token
+that shows it has been drafted and goes along.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ EXPLORE = 32  # one ask in so many is for all a session may have: what is not as
 
 
 class Ask(NamedTuple):
-    """At most so many tokens, each with at least this chance to be reached and accepted."""
+    """At most so many tokens, none after one whose chance to be reached and accepted is less than `worth`."""
 
     most: int
     worth: float = 0.0

@@ -7,18 +7,22 @@ that a draft which agrees with the target guesses it at any temperature (design 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import count
 from typing import NamedTuple
 
 import torch
 
 from core.confidence import Confidence
-from core.draft_session import DraftSession
+from core.draft_session import RUNNERS_UP, DraftSession, Guess, Line
+from core.errors import OutOfPages
 from core.messages import Close, Commit, OpenSession, Propose
 from core.model.base import Model, Rows
 from core.overlap import Overlap
 from core.step_costs import Smoothed
 from core.warps import GeneratedCounts, score
+
+_MOST_PREPARED = 32  # lines of all sessions: they go through the model together
 
 
 class DraftConfig(NamedTuple):
@@ -44,6 +48,7 @@ class DraftEngine:
         self._overlap = Overlap()
         self._confidence = Confidence()
         self._sessions: dict[int, DraftSession] = {}
+        self._numbers = count(-1, -1)  # of prepared lines in the model; sessions count upwards
 
     def gauges(self) -> Counter[str]:
         """What is held now; `remembered_pages` are held for no session and given up for any."""
@@ -55,8 +60,12 @@ class DraftEngine:
 
     @property
     def drafting(self) -> bool:
-        """Whether some chain is not yet as long as it may be."""
-        return any(not session.full(ahead=self._overlap.on) for session in self._sessions.values())
+        """Whether some proposal is not complete, or there is more to prepare for the verdict on one."""
+        ahead = self._overlap.verdicts > 0
+        return any(
+            not session.complete or (ahead and session.idle and (session.prepared is None or session.ahead()))
+            for session in self._sessions.values()
+        )
 
     def peers(self) -> set[bytes]:
         """The verifiers that sessions are drafted for."""
@@ -78,8 +87,8 @@ class DraftEngine:
         session = self._sessions.pop(number, None)
         if session is not None:
             if session.start == 0:
-                self._model.remember(number, session.committed)
-            self._model.close(number)
+                self._model.remember(session.line.number, session.committed)
+            self._end(session.lines)
 
     def receive(self, peer: bytes, message: Commit | Close) -> int | None:
         """A message from a verifier; returns the session's number if it ended it."""
@@ -106,9 +115,10 @@ class DraftEngine:
                 self._round.observe(now - session.answered_at)
             session.due, session.answered_at = True, None
         known = len(session.committed)
-        cut = session.take(message)
+        over, cut = session.take(message)
+        self._end(over)
         if cut is not None:
-            self._forget(session, cut)
+            self._forget(session, session.line, cut)
         if committed := len(session.committed) - known:
             self.counts["rounds"] += 1
             self.counts["rounds_foreseen"] += bool(session.chain)
@@ -149,54 +159,106 @@ class DraftEngine:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One draft pass: a token for every unfinished chain, or a chunk of its prompt."""
-        ahead = self._overlap.on
-        batch = [(session, self._rows(session)) for session in self._sessions.values() if not session.full(ahead=ahead)]
+        """One draft pass: a token for every unfinished line, or a chunk of its prompt."""
+        batch = [(session, line, self._rows(session, line)) for session, line in self._unfinished()]
         if not batch:
             return
         began = self._clock()
-        logits = self._model.forward([rows for _, rows in batch])
-        drafting = [session for session, rows in batch if rows.num_logits]
+        try:
+            logits = self._model.forward([rows for *_, rows in batch])
+        except OutOfPages:
+            if not self._unprepare():
+                raise
+            return
+        drafting = [(session, line) for session, line, rows in batch if rows.num_logits]
         if drafting:
-            scores = [self._score(session, logits[row : row + 1]) for row, session in enumerate(drafting)]
-            for session, token, lead in zip(drafting, *_best(torch.cat(scores)), strict=True):
-                session.guess(token, lead)
+            scores = [self._score(*one, logits[row : row + 1]) for row, one in enumerate(drafting)]
+            for (session, line), guess in zip(drafting, _guesses(torch.cat(scores)), strict=True):
+                line.chain.append(guess)
+                self.counts["drafted" if line is session.line else "prepared"] += 1
         if len(drafting) == len(batch):  # no prefill among it
             self._pass.observe(self._clock() - began)
         self.counts["steps"] += 1
-        self.counts["drafted"] += len(drafting)
 
-    def _rows(self, session: DraftSession) -> Rows:
+    def _unfinished(self) -> list[tuple[DraftSession, Line]]:
+        """What the next pass is for; proposals come before what is prepared for the verdict on them."""
+        sessions = self._sessions.values()
+        proposals = [(session, session.line) for session in sessions if not session.complete]
+        if proposals or not self._overlap.verdicts:
+            return proposals
+        idle = [session for session in sessions if session.idle]
+        for session in idle:
+            if session.prepared is None and session.foreseeing:
+                session.prepared = self._prepare(session)
+        return [(session, line) for session in idle for line in session.ahead()]
+
+    def _prepare(self, session: DraftSession) -> list[Line]:
+        """A line of its own for each of the likeliest verdicts; none where the context ends."""
+        if session.length(session.line) + session.asked - session.start > self._model.context:
+            return []
+        most = max(1, min(self._overlap.verdicts, _MOST_PREPARED // len(self._sessions)))
+        lines = []
+        for accepted, token in session.verdicts(most):
+            line = Line(next(self._numbers), [*session.chain[:accepted], Guess(token)], accepted + 1)
+            self._model.fork(session.line.number, line.number)
+            self._forget(session, line, len(session.committed) + accepted)
+            lines.append(line)
+        return lines
+
+    def _unprepare(self) -> bool:
+        """Give the pages of prepared lines back; False where there are none."""
+        prepared = [session for session in self._sessions.values() if session.prepared]
+        for session in prepared:
+            self._end(session.prepared or ())
+            session.prepared = []
+        return bool(prepared)
+
+    def _end(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self._model.close(line.number)
+
+    def _rows(self, session: DraftSession, line: Line) -> Rows:
         """The next uncached tokens; logits are wanted once they reach the end of the chain."""
-        number = session.opened.session
-        if not 0 < session.length - session.start <= self._model.context:
-            session.start = max(0, session.length - self._model.context // 2)
+        length = session.length(line)
+        if line is session.line:
+            self._fit(session)
+        begin = session.start + self._model.num_cached(line.number)
+        end = min(length, begin + self.config.prefill_chunk)
+        return Rows(line.number, session.tokens(line, begin, end), int(end == length))
+
+    def _fit(self, session: DraftSession) -> None:
+        """Keep the main line within the context, and let it find what others have computed."""
+        number, length = session.line.number, session.length(session.line)
+        if not 0 < length - session.start <= self._model.context:
+            session.start = max(0, length - self._model.context // 2)
             self._model.rollback(number, 0)
+            self._end(session.prepared or ())
+            session.prepared = None
         if session.start == 0 and not session.chain:
             self._model.remember(number, session.committed)
             self._model.recall(number, session.committed)
-        begin = session.start + self._model.num_cached(number)
-        end = min(session.length, begin + self.config.prefill_chunk)
-        return Rows(number, session.tokens(begin, end), int(end == session.length))
 
-    def _forget(self, session: DraftSession, position: int) -> None:
-        number = session.opened.session
+    def _forget(self, session: DraftSession, line: Line, position: int) -> None:
         kept = max(0, position - session.start)
-        if kept < self._model.num_cached(number):
-            self._model.rollback(number, kept)
+        if kept < self._model.num_cached(line.number):
+            self._model.rollback(line.number, kept)
 
     def _repeat_after(self) -> float:
         return 3 * self._round.mean
 
-    def _score(self, session: DraftSession, logits: torch.Tensor) -> torch.Tensor:
-        params = session.opened.params
+    def _score(self, session: DraftSession, line: Line, logits: torch.Tensor) -> torch.Tensor:
+        params, length = session.opened.params, session.length(line)
         history = GeneratedCounts()
         if params.penalised:
-            history.update(session.tokens(session.opened.prompt_length, session.length))
-        return score(logits, params, session.noise, session.length, history, (), self._num_valid)
+            history.update(session.tokens(line, session.opened.prompt_length, length))
+        return score(logits, params, session.noise, length, history, (), self._num_valid)
 
 
-def _best(scores: torch.Tensor) -> tuple[list[int], list[float]]:
-    """The best token of each row [n, V], and its lead over the next."""
-    highest = scores.topk(2).values.tolist()  # its tokens may be any of several best ones
-    return scores.argmax(-1).tolist(), [best - next_best for best, next_best in highest]
+def _guesses(scores: torch.Tensor) -> list[Guess]:
+    """The best token of each row [n, V], its lead, and those next to it."""
+    values, indices = scores.topk(min(1 + len(RUNNERS_UP), scores.shape[-1]))
+    rows = zip(scores.argmax(-1).tolist(), values.tolist(), indices.tolist(), strict=True)
+    # the highest score may be several tokens', of which topk names any
+    return [
+        Guess(best, high[0] - high[1], tuple(token for token in found if token != best)) for best, high, found in rows
+    ]

@@ -1,16 +1,63 @@
-"""One generation as a draft sees it: what it knows to be committed, and its own chain beyond."""
+"""One generation as a draft sees it: what it knows to be committed, its own chain beyond, and what it prepares for.
+
+A line of thought is a chain in a cache of its own. The session's main line is what it proposes; once that is out, the
+others begin where the target's verdict will probably end, so that the answer to it may be there before the verdict is
+(SSD, arXiv 2603.03251).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
+from typing import NamedTuple
 
 from core.confidence import Confidence
 from core.dice import NoiseWindow
 from core.messages import Commit, OpenSession, Propose
 
+RUNNERS_UP = (
+    0.4,
+    0.16,
+    0.08,
+)  # how often the next best guesses are right where the best is not (shipped family, T = 0)
+_LEAST_CHANCE = 0.01  # of a verdict that is prepared for
+
+
+class Guess(NamedTuple):
+    """A token, by how much its score leads the next best one (in logits), and the next best ones."""
+
+    token: int
+    lead: float = 0.0
+    others: tuple[int, ...] = ()
+
+
+class Line:
+    """Guesses beyond what is committed, held in the model under `number`; the first `given` are taken for granted."""
+
+    def __init__(self, number: int, chain: list[Guess], given: int = 0) -> None:
+        self.number = number
+        self.chain = chain
+        self.given = given
+
+    @property
+    def drafted(self) -> int:
+        return len(self.chain) - self.given
+
+    def agreement(self, tokens: Sequence[int]) -> int:
+        """With how many of the tokens the chain agrees."""
+        pairs = zip(tokens, self.chain, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].token, pairs))
+
+
+class Taken(NamedTuple):
+    """What a Commit made of a session: the lines that are over, and where the main one was cut if it was."""
+
+    over: list[Line]
+    cut: int | None
+
 
 class DraftSession:
-    """Committed tokens and the uncommitted chain drafted on top of them.
+    """Committed tokens and the lines drafted on top of them.
 
     `start` is the absolute position of the first token in the draft's own cache: its context may be shorter than the
     target's, and then it keeps only the last part of the sequence.
@@ -21,9 +68,8 @@ class DraftSession:
         self.peer = peer
         self.noise = NoiseWindow(opened.params.seed, opened.choice)
         self.committed = list(opened.tokens)
-        self.chain: list[int] = []
-        self.leads: list[float] = []  # of the chain's tokens, by which it is judged how likely they are right
-        self.confidence = confidence
+        self.line = Line(opened.session, [])
+        self.prepared: list[Line] | None = None  # for the verdict on the proposal; None until there are any
         self.start = 0
         self.asked = opened.num_speculative_tokens  # for every proposal
         self.worth = 0.0
@@ -32,75 +78,114 @@ class DraftSession:
         self.told_at = now
         self.answered_at: float | None = None  # when the verifier was first told since its last Commit
         self.due = True  # a Propose is owed: every Commit is answered
+        self._confidence = confidence
 
     @property
-    def length(self) -> int:
-        return len(self.committed) + len(self.chain)
+    def chain(self) -> list[Guess]:
+        return self.line.chain
 
     @property
-    def wanted(self) -> int:
-        """The most a proposal may hold: no more than the answer may still get."""
-        generated = len(self.committed) - self.opened.prompt_length
-        return max(0, min(self.asked, self.opened.params.max_tokens - generated - 1))
-
-    @property
-    def worthwhile(self) -> int:
-        """How many of the chain's tokens are worth proposing."""
-        survival = 1.0
-        for index, lead in enumerate(self.leads[: self.wanted]):
-            survival *= self.confidence.of(lead)
-            if survival < self.worth:
-                return index
-        return min(len(self.chain), self.wanted)
+    def lines(self) -> list[Line]:
+        return [self.line, *(self.prepared or ())]
 
     @property
     def complete(self) -> bool:
-        return len(self.chain) >= self.wanted or self.worthwhile < len(self.chain)
+        """Whether the proposal is as long as it should be."""
+        return self._end(self.line) is not None
 
-    def full(self, *, ahead: bool) -> bool:
-        """Whether there is nothing to draft; `ahead` goes on to what is wanted after this proposal, all accepted."""
-        if not ahead or not self.wanted:
-            return self.complete
-        generated = len(self.committed) - self.opened.prompt_length
-        return len(self.chain) >= min(2 * self.wanted + 1, self.opened.params.max_tokens - generated - 1)
+    @property
+    def proposed(self) -> int:
+        """How many of the chain's tokens are the proposal."""
+        end = self._end(self.line)
+        return self.line.drafted if end is None else end
 
-    def guess(self, token: int, lead: float) -> None:
-        """Draft one token more; `lead` is that of its score over the next best, in logits."""
-        self.chain.append(token)
-        self.leads.append(lead)
+    @property
+    def idle(self) -> bool:
+        """Whether the proposal is out and may be prepared for the verdict on it."""
+        return self.complete and not self.due and self._wanted(self.line) > 0
 
-    def tokens(self, begin: int, end: int) -> list[int]:
-        """Tokens at absolute positions `begin` to `end`, chain included."""
+    @property
+    def foreseeing(self) -> bool:
+        """Whether the chain has the token after the proposal, or the answer ends before it."""
+        return len(self.chain) >= min(self.proposed + 1, self._room)
+
+    def ahead(self) -> list[Line]:
+        """What to draft a token for while idle: the token after the proposal, then the prepared lines."""
+        if self.prepared is None:
+            return [] if self.foreseeing else [self.line]
+        return [line for line in self.prepared if self._end(line) is None]
+
+    def verdicts(self, most: int) -> list[tuple[int, int]]:
+        """The likeliest verdicts on the proposal: how many of its tokens are accepted, and the target's own token."""
+        proposed, survival = self.proposed, 1.0
+        chances: list[tuple[float, int, int]] = []
+        for index, guess in enumerate(self.chain[: proposed + 1]):
+            sure = self._confidence.of(guess.lead)
+            if index == proposed:
+                chances.append((survival * sure, index, guess.token))
+            wrong = survival * (1.0 - sure)
+            chances += [(wrong * share, index, token) for share, token in zip(RUNNERS_UP, guess.others, strict=False)]
+            survival *= sure
+        likely = sorted((chance for chance in chances if chance[0] >= _LEAST_CHANCE), reverse=True)
+        return [(accepted, token) for _, accepted, token in likely[:most]]
+
+    def length(self, line: Line) -> int:
+        """Of the whole sequence."""
+        return len(self.committed) + len(line.chain)
+
+    def tokens(self, line: Line, begin: int, end: int) -> list[int]:
+        """Tokens at absolute positions `begin` to `end`, the chain's included."""
         split = len(self.committed)
-        return self.committed[begin:end] + self.chain[max(0, begin - split) : max(0, end - split)]
+        chain = line.chain[max(0, begin - split) : max(0, end - split)]
+        return self.committed[begin:end] + [guess.token for guess in chain]
 
-    def take(self, commit: Commit) -> int | None:
-        """Append what is new in `commit`; returns the position where the chain was cut, None if it stands."""
+    def take(self, commit: Commit) -> Taken:
+        """Append what is new in `commit`; the line that foresaw most of it is the main one from now on."""
         most = self.opened.num_speculative_tokens
         self.asked = most if commit.wanted is None else min(commit.wanted, most)
         self.worth = commit.worth
         known = len(self.committed)
-        if commit.base > known:
-            return None  # cannot be for what we said; the next one will be
-        new = commit.tokens[known - commit.base :]
-        agreed = self._agreed(new)
+        new = commit.tokens[known - commit.base :] if commit.base <= known else ()
+        if not new:
+            return Taken([], None)  # where the base is ahead it cannot be for what we said; the next one will be
+        self._learn(new)
+        line = max(self.lines, key=lambda line: (line.agreement(new), len(line.chain)))
+        over = [other for other in self.lines if other is not line]
+        self.line, self.prepared = line, None
+        agreed, line.given = line.agreement(new), 0
         self.committed += new
-        if agreed < min(len(new), len(self.chain)):
-            self.chain.clear()
-            self.leads.clear()
-            return known + agreed
-        del self.chain[:agreed], self.leads[:agreed]
-        return None
+        if agreed < min(len(new), len(line.chain)):
+            line.chain.clear()
+            return Taken(over, known + agreed)
+        del line.chain[:agreed]
+        return Taken(over, None)
 
     def proposal(self) -> Propose:
-        return Propose(self.opened.session, self.opened.seat, len(self.committed), tuple(self.chain[: self.worthwhile]))
+        tokens = tuple(guess.token for guess in self.chain[: self.proposed])
+        return Propose(self.opened.session, self.opened.seat, len(self.committed), tokens)
 
-    def _agreed(self, new: Sequence[int]) -> int:
-        """With how many of the new tokens the chain agrees; every guess that was reached is learned from."""
-        agreed = 0
-        for said, token, lead in zip(new, self.chain, self.leads, strict=False):
-            self.confidence.observe(lead, right=token == said)
-            if token != said:
+    @property
+    def _room(self) -> int:
+        """How many tokens beyond the committed ones could be proposed: the answer's last one never is."""
+        generated = len(self.committed) - self.opened.prompt_length
+        return max(0, self.opened.params.max_tokens - generated - 1)
+
+    def _wanted(self, line: Line) -> int:
+        """The most tokens to draft on a line: no more than the answer may still get."""
+        return max(0, min(self.asked, self._room - line.given))
+
+    def _end(self, line: Line) -> int | None:
+        """After how many drafted tokens the line ends: with the first that is not worth another; None if not yet."""
+        survival, wanted = 1.0, self._wanted(line)
+        for index, guess in enumerate(line.chain[line.given :][:wanted]):
+            survival *= self._confidence.of(guess.lead)
+            if survival < self.worth:
+                return index + 1
+        return wanted if line.drafted >= wanted else None
+
+    def _learn(self, new: Sequence[int]) -> None:
+        """Every guess that was reached tells how sure such guesses are."""
+        for said, guess in zip(new, self.chain, strict=False):
+            self._confidence.observe(guess.lead, right=guess.token == said)
+            if guess.token != said:
                 break
-            agreed += 1
-        return agreed

@@ -70,11 +70,10 @@ class Drafter(EngineThread):
             self._over(number)
         if expired:  # a verifier that fell silent may be gone for good
             self._leave_idle_peers()
-        wait = self._engine.wait()
-        if wait == 0.0:
+        if self._engine.drafting:
             self._engine.step()
         self._wire.send(self._engine.outgoing())
-        return wait
+        return self._engine.wait()  # a proposal that is out may be prepared for what comes of it
 
     def _leave_idle_peers(self) -> None:
         for peer in self._wire.peers() - self._engine.peers():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 MEMORY = 200.0  # passes an estimate effectively remembers
 PRIOR_ACCEPTANCE = 0.7  # of each token, if those before it were accepted
-PRIOR_WEIGHT = 4.0  # passes the prior is worth
+PRIOR_WEIGHT = 2.0  # passes the prior is worth
 
 
 class Expected(NamedTuple):

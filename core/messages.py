@@ -28,7 +28,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     """Verifier to draft: everything committed since `base`, the highest base heard from this draft.
 
     `wanted` is the most tokens the next proposal should hold; None is as many as the session was opened for. It should
-    end before the chance that all of it is accepted falls below `worth`.
+    end with the token where the chance that all of it is accepted falls below `worth`.
     """
 
     session: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-MEMORY = 16.0  # answers an estimate effectively remembers
+MEMORY, LONG_MEMORY = 16.0, 64.0  # answers that an estimate effectively remembers, and that the slowest one outlives
 MAX_PEERS = 256
 
 
@@ -21,11 +21,13 @@ class Reply:
     def __init__(self) -> None:
         self.known = False
         self.deviation = 0.0
+        self._slowest = 0.0
         self._sums = [0.0] * 5  # of 1, tokens, seconds, tokens^2, tokens * seconds
 
     def observe(self, tokens: int, seconds: float) -> None:
         error = abs(seconds - self.mean(tokens)) if self.known else seconds / 2
         self.deviation += (error - self.deviation) / (4 if self.known else 1)
+        self._slowest = max(seconds, self._slowest * (1.0 - 1.0 / LONG_MEMORY))
         keep = 1.0 - 1.0 / MEMORY
         new = (1.0, tokens, seconds, tokens * tokens, tokens * seconds)
         self._sums = [keep * old + term for old, term in zip(self._sums, new, strict=True)]
@@ -51,8 +53,8 @@ class Reply:
         return min(max((products / weight - length * seconds) / spread, 0.0), seconds / length)
 
     def latest(self, tokens: float) -> float:
-        """When even a slow answer should be there."""
-        return self.mean(tokens) + 4 * self.deviation
+        """When even a slow answer should be there: one that was not foreseen, after many that were."""
+        return max(self.mean(tokens), self._slowest) + 4 * self.deviation
 
 
 class Replies:

@@ -88,7 +88,7 @@ class Seats:
         later = acceptance.expected(session.most())[-1]
         waits = session.most() > proposed and not self._lapsed(seat, now)
         return Standing(
-            seat.arrival(session.length, later.proposed, now) if waits else 0.0,
+            seat.arrival(session.length, later.proposed, session.most(), now) if waits else 0.0,
             acceptance.tokens(proposed),
             later.tokens + WORTH_OF_A_PROBE * session.probing,
             1 + proposed,

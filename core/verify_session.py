@@ -15,6 +15,7 @@ from core.reply import Reply
 from core.step_rule import MAX_MISSES
 
 ASKS_REMEMBERED = 8
+_INSTANT = 1e-6  # seconds; nobody waits for less
 
 
 class Seat:
@@ -62,8 +63,9 @@ class Seat:
         if waited or not self.reply.known or now - asked_at < self.reply.mean(num_tokens):
             self.reply.observe(num_tokens, now - asked_at)
 
-    def arrival(self, length: int, wanted: float, now: float) -> float:
-        """Seconds until `wanted` tokens in answer to the ask at `length` are expected; 0 with nothing to wait for.
+    def arrival(self, length: int, likely: float, most: int, now: float) -> float:
+        """Seconds until the answer to the ask at `length` is expected, `likely` tokens and `most` at the most; 0 with
+        nothing to wait for.
 
         A draft that has never answered is not waited for. An ask whose latest time has passed is a miss; after two
         the draft is not waited for until it answers again.
@@ -72,11 +74,12 @@ class Seat:
         if not self.reply.known or asked_at is None or self.answered or self._missed or self.misses >= MAX_MISSES:
             return 0.0
         elapsed = now - asked_at
-        if elapsed >= self.reply.latest(wanted):
-            self._missed = True
-            self.misses += 1
-            return 0.0
-        return max(self.reply.mean(wanted) - elapsed, self.reply.deviation)
+        for moment in (self.reply.mean(likely), self.reply.mean(most), self.reply.latest(most)):
+            if moment - elapsed > _INSTANT:
+                return moment - elapsed
+        self._missed = True
+        self.misses += 1
+        return 0.0
 
 
 class VerifySession:

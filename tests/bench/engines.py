@@ -109,7 +109,7 @@ class DraftProcess:
 def _draft(pipe: Connection, label: str, draft: Loaded, serial: bool) -> None:
     torch.set_num_threads(1)
     if serial:
-        overlap.WORTH = float("inf")
+        overlap.CHOICES = (0,)
     drafter = Drafter(draft.load(), same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), label)
     drafter.start()
     pipe.send(None)

@@ -98,11 +98,12 @@ class Draft(Actor):
         for _, message in self.arrived(self.clock.now):
             self.engine.receive(VERIFIER, message)
         self.engine.expired()
-        wait = self.engine.wait()
-        if wait == 0.0:
+        if self.engine.drafting:
             self.engine.step()
+        messages = self.engine.outgoing()
+        wait = self.engine.wait()
         self.due = math.inf if wait is None else self.clock.now + wait
-        return self.engine.outgoing()
+        return messages
 
     def _take_time(self) -> None:
         self.clock.now += self._seconds * self._random.uniform(0.9, 1.1)
@@ -144,6 +145,9 @@ class Simulation:
     def run(self) -> None:
         while self.target.engine.gauges()["sessions"]:
             self.turn()
+        for draft in self.drafts.values():  # they learn that it is over
+            for _, _, message in draft.inbox:
+                draft.engine.receive(VERIFIER, message)
 
     def turn(self) -> None:
         """The next thing that happens anywhere; it begins at its own time and ends at `busy_until`."""

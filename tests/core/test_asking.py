@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.asking import EXPLORE, LONGEST_PAUSE, Ask, Others, Probe, best_ask
 from core.confidence import EDGES, Confidence
 from core.draft_engine import DraftConfig, DraftEngine
-from core.draft_session import DraftSession
+from core.draft_session import DraftSession, Guess
 from core.estimator import MEMORY, PRIOR_ACCEPTANCE, Acceptance, AcceptanceEstimator, Expected
 from core.messages import Commit
 from core.model.base import Rows
@@ -196,17 +196,18 @@ def test_before_anything_was_learned_a_larger_lead_is_surer() -> None:
     assert sure == sorted(set(sure))
 
 
-def test_a_chain_ends_before_the_token_that_is_not_worth_a_place() -> None:
+def test_a_chain_ends_with_the_first_token_that_is_not_worth_another() -> None:
     session = DraftSession(opened(request(400), ahead=16), VERIFIER, 0.0, Confidence())
     for token in range(16):
-        session.guess(token, 3.5)
+        session.chain.append(Guess(token, 3.5))
     lengths = []
     for worth in (0.0, 0.1, 0.5, 0.99):
         session.take(Commit(1, len(PROMPT), (), worth=worth))
         lengths.append(len(session.proposal().tokens))
         assert session.complete
-    assert lengths == [sum(Confidence().of(3.5) ** n >= worth for n in range(1, 17)) for worth in (0.0, 0.1, 0.5, 0.99)]
-    assert lengths[0] == 16 > lengths[1] > lengths[2] > lengths[3] == 0
+    sure = [Confidence().of(3.5) ** count for count in range(1, 17)]
+    assert lengths == [next((n + 1 for n in range(16) if sure[n] < worth), 16) for worth in (0.0, 0.1, 0.5, 0.99)]
+    assert lengths[0] == 16 > lengths[1] > lengths[2] > lengths[3] == 1
 
 
 def test_probes_of_a_draft_that_does_not_pay_become_rare() -> None:
