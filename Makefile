@@ -19,7 +19,7 @@ serve: $(READY)  ## keep the service up on port 8000
 
 test: lint  ## lint, then every test; those that start no cluster two at a time
 	$(PYTEST) -n 2 --dist loadfile tests/core
-	$(PYTEST) --ignore tests/core
+	$(PYTEST) tests/serve_app tests/train_jobs tests/test_cluster.py tests/test_layout.py tests/service
 
 soak: $(READY)  ## the tests that take long: a whole smoke retraining, and one on a cluster that serves
 	$(PYTEST) -m soak
