@@ -47,6 +47,7 @@ class DraftEngine:
         self._pass = Smoothed(0.0)
         self._overlap = Overlap()
         self._confidence = Confidence()
+        self._worth = 0.0  # as last told, for sessions that have not been told yet
         self._sessions: dict[int, DraftSession] = {}
         self._numbers = count(-1, -1)  # of prepared lines in the model; sessions count upwards
 
@@ -79,7 +80,9 @@ class DraftEngine:
     def open(self, opened: OpenSession, peer: bytes) -> None:
         """Join a generation; a session opened twice starts afresh."""
         self.close(opened.session)
-        self._sessions[opened.session] = DraftSession(opened, peer, self._clock(), self._confidence)
+        session = DraftSession(opened, peer, self._clock(), self._confidence)
+        session.worth = self._worth
+        self._sessions[opened.session] = session
         self._model.open(opened.session)
 
     def close(self, number: int) -> None:
@@ -114,7 +117,8 @@ class DraftEngine:
             if session.answered_at is not None:
                 self._round.observe(now - session.answered_at)
             session.due, session.answered_at = True, None
-        known = len(session.committed)
+        self._worth = message.worth
+        known, proposed = len(session.committed), session.proposed
         over, cut = session.take(message)
         self._end(over)
         if cut is not None:
@@ -124,7 +128,7 @@ class DraftEngine:
             self.counts["rounds_foreseen"] += bool(session.chain)
             seconds, session.advanced_at = now - session.advanced_at, now
             if seconds > 0.0:
-                self._overlap.observe(committed, seconds, session.asked * self._pass.mean / seconds)
+                self._overlap.observe(committed, seconds, proposed * self._pass.mean / seconds)
         return None
 
     def outgoing(self) -> list[tuple[bytes, Propose]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 CHOICES = (0, 8)  # verdicts
 BLOCK = 8  # rounds before the choice is looked at again
 EXPLORE = 16  # one block in so many goes to what seems worse
-WORTH = 0.1  # drafting under this share of a round is not worth trying to hide
+WORTH = 0.2  # drafting under this share of a round is not worth trying to hide
 _KEEP = 0.98  # of what was seen, per round
 
 
