@@ -163,7 +163,7 @@ class DraftEngine:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One draft pass: a token for every unfinished line, or a chunk of its prompt."""
+        """One draft pass: a token for every unfinished line, or a chunk of the prompt."""
         batch = [(session, line, self._rows(session, line)) for session, line in self._unfinished()]
         if not batch:
             return
@@ -198,7 +198,8 @@ class DraftEngine:
 
     def _prepare(self, session: DraftSession) -> list[Line]:
         """A line of its own for each of the likeliest verdicts; none where the context ends."""
-        if session.length(session.line) + session.asked - session.start > self._model.context:
+        longest = session.length(session.line) + session.opened.num_speculative_tokens
+        if longest - session.start > self._model.context:
             return []
         most = max(1, min(self._overlap.verdicts, _MOST_PREPARED // len(self._sessions)))
         lines = []

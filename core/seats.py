@@ -72,9 +72,9 @@ class Seats:
             self._outbox[session.seat.peer, session.number] = Close(session.number, session.seat.number)
 
     def verified(self, session: VerifySession, run: Run) -> None:
-        """What became of a proposal, an empty one too if that was the answer."""
+        """What became of a proposal."""
         seat = session.seat
-        if seat is not None and (run.proposed or seat.answered):
+        if seat is not None and run.proposed:
             self.acceptance.of(seat.adapter).observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
             if run.accepted:
                 seat.probe.right()
