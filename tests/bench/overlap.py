@@ -3,10 +3,11 @@
     python -m tests.bench.overlap [--acceptance 0.85] [--length 4] [--out tests/bench/results/overlap]
 
 In process, one stream, the target and each draft on a core of their own: the shipped target at 100 million parameters,
-and as the draft the shipped target itself, which is always right, made wrong at so many positions by a seeded die; there
-the right token is its second choice as often as the shipped drafts' (0.4). The same draft answers every prompt twice in turns, serially and ahead. The hidden share is
-(seconds serially - seconds ahead) / (tokens proposed serially * seconds of a drafted token); the shipped draft, which
-costs next to nothing, is measured the same way and should lose nothing.
+and as the draft the shipped target itself, which is always right, made wrong at so many positions by a seeded die;
+there the right token is its second choice as often as the shipped drafts' (0.4). The same draft answers every prompt
+twice in turns, serially and ahead. The hidden share is (seconds serially - seconds ahead) / (tokens proposed serially *
+seconds of a drafted token); the shipped draft, which costs next to nothing, is measured the same way and should lose
+nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.bench.items import Item, draft_directories, held_out
 from tests.bench.output import save
 from tests.bench.paired import Durations, Ratio, rotated
 
-SECOND = 0.4  # how often the shipped drafts' second choice is right where the first is not, at temperature 0
+SECOND = 0.4  # how often the shipped drafts' second choice is right where the first is wrong, at temperature 0
 SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD = "serial", "ahead", "shipped, serial", "shipped, ahead"
 
 
@@ -89,8 +90,7 @@ class Found:
 def measure(engines: Engines, items: Sequence[Item], token: float, max_tokens: int, progress: Progress) -> Found:
     """`token` is the seconds of a drafted token."""
     durations, drafting = Durations(), {}
-    contenders = (SECOND = 0.4  # how often the shipped drafts' second choice is right where the first is not, at temperature 0
-SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD)
+    contenders = (SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD)
     shown = progress.add_task("overlap", total=len(items) * len(contenders))
     passes: list[float] = []
     lengths: list[float] = []
