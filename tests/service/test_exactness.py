@@ -107,16 +107,17 @@ def test_an_adapter_swapped_between_two_runs_changes_nothing(
     known = {*served.controls.values(), *served.drafts.values()} - {None, served.drafts[task]}
     speculating = with_speculation(asked[:24], {"task": task})
     replicas = {name: _draft_replica(name) for name in service.tasks}
-    first = service.answers(speculating)
+    first, drafted = service.answers(speculating), [service.drafts(task)["drafted"]]
     try:
         _run_pool(replace(served, drafts=served.drafts | {task: min(map(str, known))}), task)
         second = service.answers(speculating)
+        drafted.append(service.drafts(task)["drafted"])
         changed = [name for name in service.tasks if _draft_replica(name) != replicas[name]]
     finally:
         _run_pool(served, task)
     assert [visible(answer) for answer in first] == [visible(answer) for answer in plain[:24]]
     assert [visible(answer) for answer in second] == [visible(answer) for answer in plain[:24]]
-    assert proposed(first) > 0 < proposed(second)
+    assert min(drafted) > 0  # by either adapter; whether it is asked for proposals depends on what passes cost
     assert changed == [task]
 
 
