@@ -27,10 +27,8 @@ class Ask(NamedTuple):
     worth: float = 0.0
 
 
-class Others(NamedTuple):
-    """What the other sessions bring to a pass: expected tokens, rows, the seconds it waits for them anyway, and how
-    many of them have a draft.
-    """
+class Prospect(NamedTuple):
+    """What sessions, `drafted` of them with a draft, bring to a pass: expected tokens, rows, the seconds of waiting."""
 
     tokens: float = 0.0
     rows: float = 0.0
@@ -38,7 +36,7 @@ class Others(NamedTuple):
     drafted: int = 0
 
 
-def best_ask(expected: Sequence[Expected], reply: Reply, others: Others, costs: StepCosts) -> Ask:
+def best_ask(expected: Sequence[Expected], reply: Reply, others: Prospect, costs: StepCosts) -> Ask:
     """What to ask of a session's draft, where `expected[k]` is what comes of asking for at most k tokens.
 
     Sessions whose drafts are waited for share what waiting longer costs. Before a pass has been measured every row

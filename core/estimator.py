@@ -47,19 +47,20 @@ class Acceptance:
 
     def __init__(self) -> None:
         self._positions: list[Position] = []
+        self._expected = [Expected(1.0, 0.0)]  # since the last observation: every session asks, at every pass
 
     def observe(self, asked: int, proposed: int, accepted: int) -> None:
         """A pass whose draft was asked for so many tokens, proposed no more of them, and had so many accepted."""
         for index, position in enumerate(self._up_to(asked)):
             position.observe(proposed=index < proposed, accepted=index < accepted)
+        del self._expected[1:]
 
     def expected(self, most: int) -> list[Expected]:
         """Of a pass that asks for 0 .. `most` tokens."""
-        found = [Expected(1.0, 0.0)]
-        for position in self._up_to(most):
-            tokens, proposed = found[-1]
-            found.append(Expected(tokens + position.accepted, proposed + position.proposed))
-        return found
+        for position in self._up_to(most)[len(self._expected) - 1 :]:
+            tokens, proposed = self._expected[-1]
+            self._expected.append(Expected(tokens + position.accepted, proposed + position.proposed))
+        return self._expected[: most + 1]
 
     def tokens(self, proposed: int) -> float:
         """Expected of a pass with a proposal of so many tokens in hand."""

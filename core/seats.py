@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from core.asking import Others, best_ask
+from core.asking import Prospect, best_ask
 from core.estimator import AcceptanceEstimator
 from core.generation import Run
 from core.messages import Close, Commit, Propose
@@ -105,17 +105,17 @@ class Seats:
         longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
         for session, own in zip(drafted, prospects, strict=True):
             wait = second if own.wait == longest else longest
-            self._ask(session, Others(tokens - own.tokens, rows - own.rows, wait, len(drafted) - 1))
+            self._ask(session, Prospect(tokens - own.tokens, rows - own.rows, wait, len(drafted) - 1))
             self._tell(session, now)
 
-    def _prospect(self, session: VerifySession) -> Others:
+    def _prospect(self, session: VerifySession) -> Prospect:
         """What the session's next pass is expected to be, as things stand."""
         seat = session.seat
         assert seat is not None
         tokens, proposed = self.acceptance.of(seat.adapter).expected(session.most())[-1]
-        return Others(tokens, 1 + proposed, seat.reply.mean(proposed), 1)
+        return Prospect(tokens, 1 + proposed, seat.reply.mean(proposed), 1)
 
-    def _ask(self, session: VerifySession, others: Others) -> None:
+    def _ask(self, session: VerifySession, others: Prospect) -> None:
         seat = session.seat
         assert seat is not None
         expected = self.acceptance.of(seat.adapter).expected(session.max_proposed)

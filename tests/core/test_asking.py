@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.asking import EXPLORE, LONGEST_PAUSE, Ask, Others, Probe, best_ask
+from core.asking import EXPLORE, LONGEST_PAUSE, Ask, Probe, Prospect, best_ask
 from core.confidence import EDGES, Confidence
 from core.draft_engine import DraftConfig, DraftEngine
 from core.draft_session import DraftSession, Guess
@@ -26,7 +26,7 @@ from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, plain_tokens, re
 from tests.core.verify_bench import Bench
 
 MOST = 6
-ALONE = Others()
+ALONE = Prospect()
 
 
 def replies(fixed: float, each: float) -> Reply:
@@ -84,7 +84,7 @@ def test_the_dearer_a_token_the_more_it_must_promise() -> None:
 def test_a_full_batch_asks_for_less_than_a_lone_session() -> None:
     dear_rows = costs(0.2, 0.1)
     asks = [
-        best_ask(expected(0.6), replies(0.0, 0.001), Others(1.0 * others, others, 0.0), dear_rows)
+        best_ask(expected(0.6), replies(0.0, 0.001), Prospect(1.0 * others, others, 0.0), dear_rows)
         for others in (0, 2, 8, 32)
     ]
     assert [ask.most for ask in asks] == sorted([ask.most for ask in asks], reverse=True)
@@ -93,8 +93,8 @@ def test_a_full_batch_asks_for_less_than_a_lone_session() -> None:
 
 def test_waiting_that_others_wait_for_anyway_is_free() -> None:
     slow = replies(0.0, 0.5)
-    assert best_ask(expected(0.5), slow, Others(1.0, 1, 0.0), costs(1.0, 0.0)).most == 0
-    assert best_ask(expected(0.5), slow, Others(3.0, 5, 3.0, 1), costs(1.0, 0.0)).most == MOST
+    assert best_ask(expected(0.5), slow, Prospect(1.0, 1, 0.0), costs(1.0, 0.0)).most == 0
+    assert best_ask(expected(0.5), slow, Prospect(3.0, 5, 3.0, 1), costs(1.0, 0.0)).most == MOST
 
 
 @given(st.floats(0.05, 0.98), st.floats(0.0, 0.2), st.floats(0.0, 0.1), st.floats(0.1, 1.0), st.floats(0.0, 0.1))

@@ -107,11 +107,13 @@ def test_an_adapter_swapped_between_two_runs_changes_nothing(
     known = {*served.controls.values(), *served.drafts.values()} - {None, served.drafts[task]}
     speculating = with_speculation(asked[:24], {"task": task})
     replicas = {name: _draft_replica(name) for name in service.tasks}
-    first, drafted = service.answers(speculating), [service.drafts(task)["drafted"]]
+    before = service.drafts(task)["drafted"]
+    first = service.answers(speculating)
+    drafted = [service.drafts(task)["drafted"] - before]
     try:
         _run_pool(replace(served, drafts=served.drafts | {task: min(map(str, known))}), task)
         second = service.answers(speculating)
-        drafted.append(service.drafts(task)["drafted"])
+        drafted.append(service.drafts(task)["drafted"])  # the new replica's, which began at 0
         changed = [name for name in service.tasks if _draft_replica(name) != replicas[name]]
     finally:
         _run_pool(served, task)
