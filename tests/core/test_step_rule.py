@@ -67,7 +67,7 @@ def test_a_draft_that_stops_answering_delays_two_passes_at_most() -> None:
     target = lone(PASS / 8, silence=(died, math.inf))
     late = [pause for pause in pauses(target, died) if pause > 0.0]
     assert len(late) <= 2
-    assert sum(late) < 3 * PASS
+    assert sum(late) < 2 * PASS
     assert len(pauses(target, died)) > 30
 
 
@@ -87,7 +87,7 @@ def test_a_dead_draft_does_not_hold_up_the_others() -> None:
         silence = (died, math.inf) if seed == 0 else NEVER
         simulation.join(simulation.draft(PASS / 8, silence=silence), simulation.generate(asked), asked)
     simulation.run()
-    assert max(pauses(simulation.target, died)) < 1.2 * PASS
+    assert max(pauses(simulation.target, died)) < PASS
     assert sum(pause > 0.6 * PASS for pause in pauses(simulation.target, died)) <= 2
 
 
@@ -133,7 +133,7 @@ def test_chatter_that_answers_nothing_is_not_waited_for() -> None:
     assert evil.paused - before <= 2 * PASS
 
 
-def test_a_draft_that_answers_with_nothing_is_soon_not_waited_for() -> None:
+def test_a_draft_that_answers_with_nothing_is_not_waited_for() -> None:
     evil = Chatterer()
     evil.one_pass((0, ()))
     base = len(PROMPT)
@@ -142,7 +142,7 @@ def test_a_draft_that_answers_with_nothing_is_soon_not_waited_for() -> None:
         base = evil.told() or base
         evil.hear(base)
         evil.one_pass((base, ()))
-    assert evil.paused <= 2 * PASS
+    assert evil.paused == 0.0
 
 
 # ---- the rule by itself
