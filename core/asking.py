@@ -17,7 +17,7 @@ from core.reply import Reply
 from core.step_costs import StepCosts
 
 FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that does not pay
-EXPLORE = 32  # one ask in so many is for all a session may have: what is not asked for is not learned about
+EXPLORE = 8  # the first asks, and one in so many, are for all a session may have: only so it is learned about
 
 
 class Ask(NamedTuple):
@@ -59,10 +59,10 @@ def best_ask(expected: Sequence[Expected], reply: Reply, others: Prospect, costs
 
 
 class Probe:
-    """Now and then more is asked of a draft than seems best, to see whether it has become better.
+    """Now and then more is asked of an adapter's drafts than seems best, to see whether they are better than it seems.
 
-    One that does not pay is asked for one token, ever more rarely while it guesses wrong, at every pass while it
-    guesses right.
+    Ones that do not pay are asked for one token, ever more rarely while they guess wrong, at every ask while they guess
+    right.
     """
 
     def __init__(self) -> None:
@@ -75,11 +75,11 @@ class Probe:
         self._pause = 1
 
     def ask(self, best: Ask, most: int) -> Ask:
-        """What to ask for where `best` is best and `most` the most; called once per pass."""
+        """What to ask for where `best` is best and `most` the most; called at every ask."""
         self._since += 1
         if best.most > 0:
             self._asks += 1
-            return best if self._asks % EXPLORE else Ask(most, best.worth)
+            return best if self._asks > EXPLORE and self._asks % EXPLORE else Ask(most, best.worth)
         if self._since < self._pause:
             return best
         self._pause, self._since = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE), 0

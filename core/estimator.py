@@ -5,7 +5,6 @@ Enters: one observation per pass that a draft had answered for. Leaves: what a p
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import NamedTuple
 
 MEMORY = 200.0  # passes an estimate effectively remembers
@@ -71,22 +70,3 @@ class Acceptance:
         while len(self._positions) < length:
             self._positions.append(Position(len(self._positions) + 1))
         return self._positions[:length]
-
-
-class AcceptanceEstimator:
-    """The estimate of every adapter; those not heard of for long are forgotten.
-
-    The adapter label comes from the draft itself and is not trusted: it only ever costs speed, and their number is
-    bounded.
-    """
-
-    def __init__(self, max_adapters: int = 256) -> None:
-        self._max_adapters = max_adapters
-        self._adapters: OrderedDict[str, Acceptance] = OrderedDict()
-
-    def of(self, adapter: str) -> Acceptance:
-        acceptance = self._adapters.setdefault(adapter, Acceptance())
-        self._adapters.move_to_end(adapter)
-        while len(self._adapters) > self._max_adapters:
-            self._adapters.popitem(last=False)
-        return acceptance

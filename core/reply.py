@@ -6,10 +6,7 @@ seconds to expect for a number of tokens, and when even a slow answer should be 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 MEMORY, LONG_MEMORY = 16.0, 64.0  # answers that an estimate effectively remembers, and that the slowest one outlives
-MAX_PEERS = 256
 
 
 class Reply:
@@ -55,17 +52,3 @@ class Reply:
     def latest(self, tokens: float) -> float:
         """When even a slow answer should be there: one that was not foreseen, after many that were."""
         return max(self.mean(tokens), self._slowest) + 4 * self.deviation
-
-
-class Replies:
-    """The `Reply` of every draft process heard; those not heard for long are forgotten."""
-
-    def __init__(self) -> None:
-        self._replies: OrderedDict[bytes, Reply] = OrderedDict()
-
-    def of(self, peer: bytes) -> Reply:
-        reply = self._replies.setdefault(peer, Reply())
-        self._replies.move_to_end(peer)
-        while len(self._replies) > MAX_PEERS:
-            self._replies.popitem(last=False)
-        return reply

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from core.asking import Prospect, best_ask
-from core.estimator import AcceptanceEstimator
+from core.asking import Probe, Prospect, best_ask
+from core.estimator import Acceptance
 from core.generation import Run
 from core.messages import Close, Commit, Propose
-from core.reply import Replies
+from core.recent import Recent
+from core.reply import Reply
 from core.step_costs import StepCosts
 from core.step_rule import Standing
 from core.verify_session import Seat, VerifySession
@@ -29,14 +30,15 @@ class Seats:
     """
 
     def __init__(self, counts: Counter[str], costs: StepCosts, *, window: int, num_valid: int, lease: float) -> None:
-        self.acceptance = AcceptanceEstimator()
         self.waited = False
         self._counts = counts
         self._costs = costs
         self._window = window
         self._num_valid = num_valid
         self._lease = lease
-        self._replies = Replies()
+        self._replies: Recent[bytes, Reply] = Recent(Reply)  # of every draft process
+        self._acceptance: Recent[str, Acceptance] = Recent(Acceptance)  # of every adapter
+        self._probes: Recent[str, Probe] = Recent(Probe)  # of every adapter
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
     def receive(self, peer: bytes, session: VerifySession | None, message: Propose, now: float) -> None:
@@ -75,16 +77,16 @@ class Seats:
         """What became of a proposal."""
         seat = session.seat
         if seat is not None and run.proposed:
-            self.acceptance.of(seat.adapter).observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
+            self._acceptance.of(seat.adapter).observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
             if run.accepted:
-                seat.probe.right()
+                self._probes.of(seat.adapter).right()
 
     def standing(self, session: VerifySession, now: float) -> Standing:
         """What a session whose prompt is computed would bring to a pass."""
         seat, proposed = session.seat, len(session.proposals())
         if seat is None:
             return Standing(0.0, 1.0, 1.0, 1, 1)
-        acceptance = self.acceptance.of(seat.adapter)
+        acceptance = self._acceptance.of(seat.adapter)
         later = acceptance.expected(session.most())[-1]
         waits = session.most() > proposed and not self._lapsed(seat, now)
         return Standing(
@@ -112,15 +114,15 @@ class Seats:
         """What the session's next pass is expected to be, as things stand."""
         seat = session.seat
         assert seat is not None
-        tokens, proposed = self.acceptance.of(seat.adapter).expected(session.most())[-1]
+        tokens, proposed = self._acceptance.of(seat.adapter).expected(session.most())[-1]
         return Prospect(tokens, 1 + proposed, seat.reply.mean(proposed), 1)
 
     def _ask(self, session: VerifySession, others: Prospect) -> None:
         seat = session.seat
         assert seat is not None
-        expected = self.acceptance.of(seat.adapter).expected(session.max_proposed)
+        expected = self._acceptance.of(seat.adapter).expected(session.max_proposed)
         best = best_ask(expected, seat.reply, others, self._costs)
-        session.ask = seat.probe.ask(best, session.max_proposed)
+        session.ask = self._probes.of(seat.adapter).ask(best, session.max_proposed)
         session.probing = session.ask.most > best.most == 0
 
     def _tell(self, session: VerifySession, now: float) -> None:

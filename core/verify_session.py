@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.asking import Ask, Probe
+from core.asking import Ask
 from core.commit import Chain
 from core.dice import NoiseWindow
 from core.messages import Commit, Propose
@@ -36,7 +36,6 @@ class Seat:
         self.answered = False
         self.heard_at = now
         self.misses = 0
-        self.probe = Probe()
         self._asks: dict[int, float] = {}  # committed length -> when the draft was told of it
         self._missed = False
 
