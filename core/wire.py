@@ -7,6 +7,7 @@ decode are counted and dropped.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -160,6 +161,7 @@ class DraftWire:
             except zmq.Again:
                 continue
             self._outbox.sent(peer)
+            os.sched_yield()  # to ZeroMQ's thread: it wakes on this core, where the next draft pass would go before it
 
     def close(self) -> None:
         for peer in list(self.sockets):

@@ -5,7 +5,8 @@
 Every prompt is answered by all contenders in turn, each time in another order: plain decoding, the draft as it is
 (`general`), one adapter for all tasks (`mixed`), the task's own as the router has it (`task`), transformers' generate
 and its assisted generation with the task's draft. All of ours must give the same tokens; where they do not, it says so
-and fails. Ratios are of seconds per token, from request to last token, prompt by prompt.
+and fails. Ratios are of seconds per token, from request to last token: over all tokens, and prompt by prompt (where an
+answer of five words counts as much as one of a hundred). Drafts and estimates are warm: other prompts come first.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
+from core.family.corpora import TASKS
 from core.generation import GenerationRequest
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig
@@ -34,6 +36,7 @@ from tests.bench.paired import Durations, Ratio, rotated
 PLAIN, TASK, GENERATE, ASSISTED = "plain", "task", "transformers", "transformers assisted"
 OURS = (PLAIN, GENERAL, MIXED, TASK)
 IN_PROCESS, HTTP = "in process", "over HTTP"
+WARM = 2  # prompts of each task
 
 Contender = Callable[[Item, float], Answered]
 
@@ -52,7 +55,7 @@ class Place:
     differing: list[str] = field(default_factory=list)
 
     def add(self, contender: str, item: Item, answered: Answered) -> None:
-        self.durations.add(contender, item.number, answered.seconds / len(answered.tokens))
+        self.durations.add(contender, item.number, answered.seconds, len(answered.tokens))
         self.first.add(contender, item.number, answered.first)
         self.tokens[contender] += len(answered.tokens) - 1
         self.passes[contender] += answered.passes
@@ -69,14 +72,19 @@ class Place:
 
 
 def measure(
-    name: str, contenders: Mapping[str, Contender], items: Sequence[Item], temperature: float, progress: Progress
+    name: str,
+    contenders: Mapping[str, Contender],
+    items: Sequence[Item],
+    temperature: float,
+    progress: Progress,
+    warm: Sequence[Item] = (),
 ) -> Place:
-    """Every contender answers every item."""
+    """Every contender answers every item; the task's drafts have answered `warm` before."""
     place = Place(name, temperature)
     shown = progress.add_task(f"{name}, temperature {temperature:g}", total=len(items) * len(contenders))
     for contender in contenders.values():  # first calls lay out memory and load kernels
         contender(items[0], temperature)
-    for item in {item.slot: item for item in items if item.slot != items[0].slot}.values():  # in every draft's process
+    for item in warm:
         contenders[TASK](item, temperature)
     for item in items:
         said: dict[str, tuple[int, ...]] = {}
@@ -132,8 +140,11 @@ def draft_of(contender: str, item: Item) -> str | None:
 def table(places: Sequence[Place]) -> str:
     """Markdown."""
     lines = [
-        "| where | temperature | contender | ms per token (quartiles) | first token, ms | per pass | times plain |",
-        "|---|---|---|---|---|---|---|",
+        (
+            "| where | temperature | contender | ms per token (quartiles) | first token, ms | per pass "
+            "| times plain, all tokens | by prompt |"
+        ),
+        "|---|---|---|---|---|---|---|---|",
     ]
     for place in places:
         for contender in place.durations.contenders:
@@ -141,7 +152,7 @@ def table(places: Sequence[Place]) -> str:
             lines.append(
                 f"| {place.name} | {place.temperature:g} | {contender} | {median:.1f} ({low:.1f} to {high:.1f}) "
                 f"| {1e3 * place.first.quartiles(contender)[0]:.0f} | {place.tokens_per_pass(contender):.2f} "
-                f"| {place.durations.ratio(contender, PLAIN)} |"
+                f"| {place.durations.overall(contender, PLAIN)} | {place.durations.ratio(contender, PLAIN)} |"
             )
     lines += ["", "| where | temperature | task | task's draft, times plain | times transformers assisted |"]
     lines += ["|---|---|---|---|---|"]
@@ -150,8 +161,11 @@ def table(places: Sequence[Place]) -> str:
         for task, ratio in place.by_task(TASK, PLAIN).items():
             lines.append(f"| {place.name} | {place.temperature:g} | {task} | {ratio} | {assisted.get(task, '')} |")
         if assisted:
-            plain, theirs = (place.durations.ratio(TASK, other) for other in (PLAIN, ASSISTED))
-            lines.append(f"| {place.name} | {place.temperature:g} | **all** | {plain} | {theirs} |")
+            for label, told in (("prompts", place.durations.ratio), ("tokens", place.durations.overall)):
+                lines.append(
+                    f"| {place.name} | {place.temperature:g} | **all {label}** | {told(TASK, PLAIN)} "
+                    f"| {told(TASK, ASSISTED)} |"
+                )
     asked, differing = sum(len(place.tasks) for place in places), sum(len(place.differing) for place in places)
     lines += ["", f"Ours answered {asked - differing} of {asked} prompts alike."]
     return "\n".join(lines)
@@ -167,7 +181,8 @@ def as_json(places: Sequence[Place]) -> list[dict[str, object]]:
                     "seconds_per_token": place.durations.quartiles(contender),
                     "seconds_to_first_token": place.first.quartiles(contender),
                     "tokens_per_pass": place.tokens_per_pass(contender),
-                    "times_plain": place.durations.ratio(contender, PLAIN)._asdict(),
+                    "times_plain": place.durations.overall(contender, PLAIN)._asdict(),
+                    "times_plain_by_prompt": place.durations.ratio(contender, PLAIN)._asdict(),
                 }
                 for contender in place.durations.contenders
             },
@@ -182,9 +197,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.decode", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
     parser.add_argument("--per-task", type=int, default=4, help="prompts of each of the six tasks")
-    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--max-tokens", type=int, default=128, help="few answers are longer")
     parser.add_argument("--length", type=int, default=12, help="most tokens proposed for a pass")
-    parser.add_argument("--threads", type=int, default=2, help="torch threads of the verifier")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads of the verifier; a draft has one")
     parser.add_argument("--their-threads", type=int, default=2, help="torch threads of transformers")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--where", choices=("process", "http", "both"), default="both")
@@ -195,7 +210,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     from tests.bench.over_http import service  # not above: what is in process is measured where these are not installed
 
     torch.set_num_threads(1)
-    directory, items, drafts = target(chosen.size, chosen.cache), held_out(chosen.per_task), draft_directories()
+    directory, drafts = target(chosen.size, chosen.cache), draft_directories()
+    asked = held_out(chosen.per_task + WARM)
+    warm, items = asked[: WARM * len(TASKS)], asked[WARM * len(TASKS) :]
     places: list[Place] = []
     with ExitStack() as running, Progress() as progress:
         theirs = running.enter_context(HuggingFace(directory, drafts, chosen.length, chosen.their_threads))
@@ -203,14 +220,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
             with Engines(directory, processes(drafts), config, threads=chosen.threads) as engines:
                 contenders = in_process(engines, theirs, chosen.max_tokens)
-                places += [measure(IN_PROCESS, contenders, items, t, progress) for t in chosen.temperatures]
+                places += [measure(IN_PROCESS, contenders, items, t, progress, warm) for t in chosen.temperatures]
         if chosen.where != "process":
             served = running.enter_context(service(directory, chosen.length, chosen.max_tokens, chosen.threads))
             contenders = {
                 name: lambda item, temperature, name=name: served.answer(item, draft_of(name, item), temperature)
                 for name in OURS
             } | transformers(theirs, chosen.max_tokens)
-            places += [measure(HTTP, contenders, items, t, progress) for t in chosen.temperatures]
+            places += [measure(HTTP, contenders, items, t, progress, warm) for t in chosen.temperatures]
     text = f"{table(places)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
     out = save(chosen, "decode", text, {"places": as_json(places)})
     plot(places, out / "decode.png")

@@ -130,7 +130,7 @@ def as_json(passes: Passes) -> dict[str, object]:
 
 def _over_floor(durations: Durations) -> float:
     """How many times the floor our pass takes: the median of the turns' ratios."""
-    return durations.ratio(FLOOR, OURS).median
+    return durations.ratio(FLOOR, OURS).value
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -28,11 +28,20 @@ def test_a_ratio_is_taken_item_by_item() -> None:
         durations.add("fast", item, fast)
     durations.add("slow", "unmatched", 100.0)
     ratio = durations.ratio("fast", "slow")
-    assert (ratio.median, ratio.items) == (3.0, 3)
+    assert (ratio.value, ratio.items) == (3.0, 3)
     assert 2.0 <= ratio.low <= 3.0 <= ratio.high <= 4.0
-    assert durations.ratio("fast", "slow", {0: True, 1: False}).median == 2.0
+    assert durations.ratio("fast", "slow", {0: True, 1: False}).value == 2.0
     assert durations.ratio("fast", "slow", {0: True, 1: True}) == (3.0, 2.0, 4.0, 2)
     assert durations.quartiles("fast")[0] == 1.0
+
+
+def test_over_all_units_a_long_item_counts_for_more() -> None:
+    durations = Durations()
+    for item, (slow, fast, units) in enumerate([(2.0, 1.0, 1), (40.0, 10.0, 10)]):
+        durations.add("slow", item, slow, units)
+        durations.add("fast", item, fast, units)
+    assert durations.ratio("fast", "slow").value == 3.0
+    assert durations.overall("fast", "slow") == pytest.approx((42 / 11, 2.0, 4.0, 2))
 
 
 def test_everyone_comes_first_as_often_as_any_other() -> None:
