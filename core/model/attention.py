@@ -47,7 +47,7 @@ class Group(NamedTuple):
 class Plan(NamedTuple):
     """The rows of one pass, and how they are laid into tiles and back.
 
-    `tokens`, `positions`: [rows]; `row_of_place`: [tiles * TILE]; `place_of_row`: [rows]; `slots`: [real rows], where
+    `tokens`, `positions`: [rows]; `row_of_place`: [tiles * TILE]; `place_of_row`: [rows]; `slots`: [stored rows], where
     each key is stored.
     """
 
@@ -86,13 +86,25 @@ def _runs(span: Span) -> list[tuple[int, _Run]]:
 
 
 class Planner:
-    """Makes the plans of one model's passes over a cache of `num_pages` pages."""
+    """Makes the plans of one model's passes over a cache of `num_pages` pages and a spare one behind them.
+
+    Where plans are `replayed`, padding rows are stored in the spare page, and pages are tensors: the shapes of a plan
+    then say all of it but its values.
+    """
 
     def __init__(
-        self, heads_per_kv_head: int, context: int, num_pages: int, dtype: torch.dtype, device: torch.device
+        self,
+        heads_per_kv_head: int,
+        context: int,
+        num_pages: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        replayed: bool = False,
     ) -> None:
         self._device = device
         self._num_pages = num_pages
+        self._replayed = replayed
         self._max_keys = padded_pages(pages_for(context)) * PAGE_SIZE
         # A tile's products have the row outside and the head inside: place and head of row r are r // heads, r % heads.
         places = torch.arange(TILE, device=device).repeat_interleave(heads_per_kv_head)
@@ -116,6 +128,8 @@ class Planner:
                 _lay(run, row_of_place, place_of_row)
         for span in spans:
             slots += _slots(span)
+        if self._replayed:
+            slots += [self._num_pages * PAGE_SIZE] * len(padding)
         groups: list[Group] = []
         for padded, runs in by_pages.items():
             groups.append(self._group(groups[-1].last if groups else 0, padded, runs))
@@ -127,13 +141,15 @@ class Planner:
         starts = [tile * TILE for run in runs for tile in range(run.first_tile, run.last_tile)]
         masks = [self._mask[:, self._max_keys - start :][:, : padded * PAGE_SIZE] for start in starts]
         # A part of the mask begins at any address, and kernels of a GPU read 16 bytes at addresses divisible by 16.
-        as_it_lies = len(masks) == 1 and self._mask.device.type == "cpu"
+        as_it_lies = len(masks) == 1 and not self._replayed
         mask = masks[0][None, None] if as_it_lies else torch.stack(masks).unsqueeze(1)
         return Group(first, first + len(starts), self._pages(padded, runs), padded * PAGE_SIZE, mask)
 
     def _pages(self, padded: int, runs: Sequence[_Run]) -> slice | torch.Tensor:
-        if len(runs) == 1 and (together := _together(runs[0].span.pages[:padded], padded, self._num_pages)):
-            return together
+        if len(runs) == 1 and not self._replayed:
+            together = _together(runs[0].span.pages[:padded], padded, self._num_pages)
+            if together is not None:
+                return together
         pages: list[int] = []
         for run in runs:
             own = list(run.span.pages[:padded])

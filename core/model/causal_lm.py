@@ -2,7 +2,8 @@
 
 A token's logits are a function of its own prefix, bit for bit, on one machine with one thread count: linear layers
 are probed for it when loaded (linear.py), attention is laid into tiles that depend on the position only
-(attention.py), and everything else works row by row. Passes of fewer rows than the linear layers want are padded.
+(attention.py), and everything else works row by row. Passes of fewer rows than the linear layers want are padded. On a
+GPU small passes are replayed from recordings (graphs.py), and padded so that few of them do.
 """
 
 from __future__ import annotations
@@ -12,28 +13,45 @@ from pathlib import Path
 
 import torch
 
-from core.model.attention import Planner, Span
+from core.model.attention import Plan, Planner, Span
 from core.model.base import Model, Rows
 from core.model.config import ModelConfig
+from core.model.graphs import Graphs, Pass, Recorder, cuda_recorder
 from core.model.linear import Linear, activation_dtype
 from core.model.loader import Weights, resolve
 from core.model.pages import PAGE_SIZE, PagePool
 from core.model.transformer import Layer, Transformer
 
+_ROW_STEP = 4  # rows of replayed passes are a multiple of it: a few more cost nothing where the weights are waited for
+
 
 class CausalLM(Model):
-    """A model whose sessions share a pool of `num_pages` pages of 64 tokens."""
+    """A model whose sessions share a pool of pages of 64 tokens: all of `cache` but one. `record` replays passes."""
 
-    def __init__(self, config: ModelConfig, transformer: Transformer, head: Linear, cache: torch.Tensor) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        transformer: Transformer,
+        head: Linear,
+        cache: torch.Tensor,
+        record: Recorder | None = None,
+    ) -> None:
         self.vocab_size = config.vocab_size
         self.context = config.context
         self._transformer = transformer
         self._head = head
-        self._cache = cache  # [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim]
-        self._pool = PagePool(cache.shape[2])
+        self._cache = cache  # [layers, 2 * kv heads, pages and a spare one, PAGE_SIZE * head_dim]
+        self._pool = PagePool(cache.shape[2] - 1)
         self._planner = Planner(
-            config.num_heads // config.num_kv_heads, config.context, cache.shape[2], cache.dtype, cache.device
+            config.num_heads // config.num_kv_heads,
+            config.context,
+            self._pool.num_pages,
+            cache.dtype,
+            cache.device,
+            replayed=record is not None,
         )
+        self._pass: Pass = self._launch if record is None else Graphs(self._launch, record)
+        self._row_step = 1 if record is None else _ROW_STEP
 
     @property
     def num_used_pages(self) -> int:
@@ -72,9 +90,20 @@ class CausalLM(Model):
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
         spans = self._make_room(batch)
         tokens = [token for rows in batch for token in rows.tokens]
-        plan = self._planner.plan(tokens, spans, max(len(tokens), self._transformer.min_rows))
-        hidden = self._transformer(plan, self._cache)
-        return self._logits(hidden, _wanted(batch, spans))
+        plan = self._planner.plan(tokens, spans, self._padded(max(len(tokens), self._transformer.min_rows)))
+        wanted = _wanted(batch, spans)
+        if not wanted:
+            hidden = self._transformer(plan, self._cache)
+            return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
+        padding = [wanted[-1]] * (self._padded(max(len(wanted), self._head.min_rows)) - len(wanted))
+        return self._pass(plan, self._tensor(wanted + padding))[: len(wanted)].float()
+
+    def _launch(self, plan: Plan, wanted: torch.Tensor) -> torch.Tensor:
+        """Logits of the `wanted` rows of a pass."""
+        return self._head(self._transformer(plan, self._cache).index_select(0, wanted))
+
+    def _padded(self, rows: int) -> int:
+        return -(-rows // self._row_step) * self._row_step
 
     def _make_room(self, batch: Sequence[Rows]) -> list[Span]:
         """Give every session of the pass its pages and say where its rows go."""
@@ -97,13 +126,6 @@ class CausalLM(Model):
                 raise ValueError(f"session {rows.session}: {rows.num_logits} logits of {len(rows.tokens)} tokens")
             if self._pool.length(rows.session) + len(rows.tokens) > self.context:
                 raise ValueError(f"session {rows.session} would exceed the context of {self.context} tokens")
-
-    def _logits(self, hidden: torch.Tensor, wanted: list[int]) -> torch.Tensor:
-        if not wanted:
-            return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
-        padding = [wanted[-1]] * (self._head.min_rows - len(wanted))
-        logits = self._head(hidden.index_select(0, self._tensor(wanted + padding)))
-        return logits[: len(wanted)].float()
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._cache.device)
@@ -138,10 +160,10 @@ def load_model(
         layers = [_layer(weights, config, f"model.layers.{index}") for index in range(config.num_layers)]
         transformer = Transformer(config, embedding, layers, weights.tensor("model.norm.weight"))
         head = Linear(weights.matrix("lm_head", source="model.embed_tokens" if config.tied else None))
-        shape = (config.num_layers, 2 * config.num_kv_heads, num_pages, PAGE_SIZE * config.head_dim)
+        shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
         cache = torch.zeros(shape, dtype=activation_dtype(dtype, device), device=device)
     weights.check_all_merged()
-    return CausalLM(config, transformer, head, cache)
+    return CausalLM(config, transformer, head, cache, cuda_recorder() if device.type == "cuda" else None)
 
 
 def _layer(weights: Weights, config: ModelConfig, prefix: str) -> Layer:

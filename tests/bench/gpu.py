@@ -71,7 +71,8 @@ def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:
         Progress() as progress,
     ):
         contenders = decode.in_process(engines, theirs, chosen.max_tokens)
-        return [decode.measure(chosen.device, contenders, items, t, progress) for t in (0.0, 1.0)]
+        warm = list({item.slot: item for item in items}.values())  # each draft's process has run
+        return [decode.measure(chosen.device, contenders, items, t, progress, warm) for t in (0.0, 1.0)]
 
 
 def _name(device: str) -> str:

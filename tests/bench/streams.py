@@ -3,9 +3,9 @@
     python -m tests.bench.streams [--size 100m] [--streams 1 2 4 8 16 32] [--out tests/bench/results/streams]
 
 In process, no Ray: the target in this process, each draft in its own. A turn is a batch of prompts of all tasks, two
-per stream, the next beginning as one ends; contenders take turns on the same batch. `task` is the draft the router
-chose for each prompt (different drafts in one batch), `useless` has random weights. With 8 streams transformers'
-assisted generation answers the same batch one request after another.
+per stream, the next beginning as one ends; contenders take turns on the same batch, after one that does not count.
+`task` is the draft the router chose for each prompt (different drafts in one batch), `useless` has random weights. With
+8 streams transformers' assisted generation answers the same batch one request after another.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tests.bench.output import save
 from tests.bench.paired import Durations, rotated
 
 PLAIN, TASK, USELESS, ASSISTED = "plain", "task", "useless", "transformers assisted"
+PROMPTS = 24  # a ratio that is bounded wants as many pairs
 ONE_BY_ONE = 8  # streams at which transformers is measured beside ours
 
 
@@ -94,6 +95,8 @@ def measure(batches: Batches, items: Sequence[Item], streams: int, turns: int, p
     contenders = [PLAIN, TASK, USELESS, *([ASSISTED] if streams == ONE_BY_ONE else [])]
     shown = progress.add_task(f"{streams} streams", total=turns * len(contenders))
     source = cycle(items)
+    for contender in contenders:  # lays out memory, and the drafts are known
+        batches.run(Level(streams), contender, list(islice(source, 2 * streams)), 0)
     for turn in range(turns):
         batch = list(islice(source, 2 * streams))
         for contender in rotated(contenders, turn):
@@ -151,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.streams", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
-    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--turns", type=int, default=6, help="at the least; more with few streams")
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--length", type=int, default=6, help="most tokens proposed for a pass")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -171,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         Progress() as progress,
     ):
         batches = Batches(engines, theirs, chosen.max_tokens, chosen.temperature)
-        levels = [measure(batches, items, streams, chosen.turns, progress) for streams in chosen.streams]
+        levels = [measure(batches, items, n, max(chosen.turns, PROMPTS // n), progress) for n in chosen.streams]
     text = f"{table(levels)}\n\n{chosen.size} target in bf16, temperature {chosen.temperature:g}, {machine.line()}\n"
     out = save(chosen, "streams", text, {"levels": as_json(levels)})
     plot(levels, out / "streams.png")

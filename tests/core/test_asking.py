@@ -1,20 +1,16 @@
-"""What is asked of a draft: the rule, what it reads, and what becomes of a draft that guesses badly."""
+"""What is asked of a draft: the rule, and what becomes of drafts that guess well or badly."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.asking import EXPLORE, LONGEST_PAUSE, Ask, Probe, Prospect, best_ask
-from core.confidence import EDGES, Confidence
 from core.draft_engine import DraftConfig, DraftEngine
-from core.draft_session import DraftSession, Guess
-from core.estimator import MEMORY, PRIOR_ACCEPTANCE, Acceptance, Expected
+from core.estimator import Expected
 from core.messages import Commit
 from core.model.base import Rows
 from core.reply import Reply
@@ -114,92 +110,7 @@ def test_a_chain_that_ends_where_it_is_not_worth_it_has_the_best_rate(
     assert rate(length) >= 0.99 * max(map(rate, range(13)))
 
 
-# ---- what a draft has brought so far
-
-
-def test_an_unknown_adapter_has_the_prior() -> None:
-    none, one, two = Acceptance().expected(2)
-    assert none == (1.0, 0.0)
-    assert one == pytest.approx((1 + PRIOR_ACCEPTANCE, 1.0))
-    assert two == pytest.approx((1 + PRIOR_ACCEPTANCE + PRIOR_ACCEPTANCE**2, 2.0))
-
-
-def test_tokens_that_were_not_asked_for_tell_nothing() -> None:
-    acceptance = Acceptance()
-    before = acceptance.expected(4)
-    for _ in range(50):
-        acceptance.observe(2, 2, 0)
-    after = acceptance.expected(4)
-    assert after[2].tokens < 1.2 < before[2].tokens
-    assert after[4].tokens - after[2].tokens == pytest.approx(before[4].tokens - before[2].tokens)
-
-
-def test_chains_that_end_early_take_few_rows() -> None:
-    acceptance = Acceptance()
-    for number in range(1000):
-        length = 8 if number % 2 else 1
-        acceptance.observe(8, length, length)
-    tokens, proposed = acceptance.expected(8)[-1]
-    assert (tokens, proposed) == pytest.approx((5.5, 4.5), rel=0.05)
-    assert acceptance.tokens(8) == pytest.approx(9.0, rel=0.05)
-
-
-@given(st.lists(st.tuples(st.integers(0, 16), st.floats(0.0, 1.0), st.floats(0.0, 1.0)), max_size=300))
-def test_expectations_are_possible(passes: list[tuple[int, float, float]]) -> None:
-    acceptance = Acceptance()
-    for asked, share, right in passes:
-        proposed = int(share * asked)
-        acceptance.observe(asked, proposed, int(right * proposed))
-    for asked, (tokens, proposed_tokens) in enumerate(acceptance.expected(16)):
-        assert 1.0 <= tokens <= 1.0 + proposed_tokens + 1e-9 <= 1.0 + asked + 1e-6
-
-
-def test_what_a_draft_did_long_ago_is_forgotten() -> None:
-    acceptance = Acceptance()
-    for _ in range(2000):
-        acceptance.observe(1, 1, 0)
-    for _ in range(3 * int(MEMORY)):
-        acceptance.observe(1, 1, 1)
-    assert acceptance.expected(1)[1].tokens > 1.94
-
-
-# ---- how sure a draft is
-
-
-def test_confidence_learns_what_became_of_guesses_with_such_a_lead() -> None:
-    confidence = Confidence()
-    before = confidence.of(5.0)
-    for number in range(400):
-        confidence.observe(0.6, right=number % 4 == 0)
-    assert confidence.of(0.7) == pytest.approx(0.25, abs=0.02)
-    assert confidence.of(5.0) == before
-
-
-@given(st.lists(st.tuples(st.floats(0.0, math.inf), st.booleans()), max_size=100), st.floats(0.0, math.inf))
-def test_confidence_is_a_probability(guesses: list[tuple[float, bool]], lead: float) -> None:
-    confidence = Confidence()
-    for guess, right in guesses:
-        confidence.observe(guess, right=right)
-    assert 0.0 < confidence.of(lead) < 1.0
-
-
-def test_before_anything_was_learned_a_larger_lead_is_surer() -> None:
-    sure = [Confidence().of(lead) for lead in (0.0, *EDGES)]
-    assert sure == sorted(set(sure))
-
-
-def test_a_chain_ends_with_the_first_token_that_is_not_worth_another() -> None:
-    session = DraftSession(opened(request(400), ahead=16), VERIFIER, 0.0, Confidence())
-    for token in range(16):
-        session.chain.append(Guess(token, 3.5))
-    lengths = []
-    for worth in (0.0, 0.1, 0.5, 0.99):
-        session.take(Commit(1, len(PROMPT), (), worth=worth))
-        lengths.append(len(session.proposal().tokens))
-        assert session.complete
-    sure = [Confidence().of(3.5) ** count for count in range(1, 17)]
-    assert lengths == [next((n + 1 for n in range(16) if sure[n] < worth), 16) for worth in (0.0, 0.1, 0.5, 0.99)]
-    assert lengths[0] == 16 > lengths[1] > lengths[2] > lengths[3] == 1
+# ---- looking again
 
 
 def test_probes_of_a_draft_that_does_not_pay_become_rare() -> None:
@@ -216,32 +127,6 @@ def test_at_first_and_now_and_then_all_is_asked_for() -> None:
     probe = Probe()
     asked = Counter(probe.ask(Ask(5, 0.3), 8) for _ in range(10 * EXPLORE))
     assert asked == {Ask(8, 0.3): EXPLORE + 9, Ask(5, 0.3): 9 * (EXPLORE - 1)}
-
-
-# ---- what it reads
-
-
-def test_a_reply_has_a_fixed_part_and_one_per_token() -> None:
-    reply = replies(0.002, 0.001)
-    assert [reply.mean(tokens) for tokens in (0, 3, 10)] == pytest.approx([0.002, 0.005, 0.012])
-    assert reply.each == pytest.approx(0.001)
-    assert reply.latest(3) >= reply.mean(3)
-
-
-def test_a_reply_of_one_length_leaves_the_rest_to_proportion() -> None:
-    reply = Reply()
-    for _ in range(10):
-        reply.observe(4, 0.005)
-    assert [reply.mean(tokens) for tokens in (0, 4, 9)] == pytest.approx([0.001, 0.005, 0.010])
-
-
-@given(st.lists(st.tuples(st.integers(0, 16), st.floats(0.0, 10.0)), min_size=1, max_size=60), st.integers(0, 16))
-def test_a_reply_never_takes_less_than_nothing(answers: list[tuple[int, float]], tokens: int) -> None:
-    reply = Reply()
-    for length, seconds in answers:
-        reply.observe(length, seconds)
-    assert reply.mean(tokens) >= -1e-9
-    assert reply.deviation >= 0.0
 
 
 # ---- in the engine

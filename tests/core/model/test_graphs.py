@@ -1,0 +1,116 @@
+"""Replayed passes give the same bits as launched ones, whatever came before; shapes that are rare are not recorded.
+
+Here a recording is the function itself, called again: as a CUDA graph, it reads the tensors it was recorded with, so a
+value that goes by them stays what it was then. That its kernels can be recorded is for a GPU to show.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.model import graphs
+from core.model.base import Rows
+from core.model.causal_lm import CausalLM, load_model
+from core.model.config import ModelConfig
+from tests.core.model.random_models import random_tokens, save_model
+
+
+class Recordings:
+    """Counts what was recorded and replayed."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replayed = 0
+
+    def __call__(self, run: Callable[[], torch.Tensor]) -> graphs.Recorded:
+        self.recorded += 1
+        result = run()
+
+        def replay() -> None:
+            self.replayed += 1
+            result.copy_(run())
+
+        return result, replay
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    save_model(path)
+    return path
+
+
+@pytest.fixture
+def launched(directory: Path) -> CausalLM:
+    return load_model(directory, dtype=torch.float32, num_pages=32)
+
+
+@pytest.fixture
+def recordings() -> Recordings:
+    return Recordings()
+
+
+@pytest.fixture
+def replayed(directory: Path, launched: CausalLM, recordings: Recordings) -> CausalLM:
+    cache = torch.zeros_like(launched._cache)
+    return CausalLM(ModelConfig.load(directory), launched._transformer, launched._head, cache, recordings)
+
+
+def test_a_walk_of_replayed_passes_has_the_bits_of_launched_ones(
+    launched: CausalLM, replayed: CausalLM, recordings: Recordings
+) -> None:
+    dice = random.Random(7)
+    for model in (launched, replayed):
+        for session in range(3):
+            model.open(session)
+    logits = []
+    for step in range(120):
+        batch = []
+        for session in dice.sample(range(3), dice.choice([1, 1, 2, 3])):
+            cached = launched.num_cached(session)
+            if cached > 150 or dice.random() < 0.2:  # a proposal was rejected
+                kept = dice.randrange(cached // 2, cached + 1)
+                for model in (launched, replayed):
+                    model.rollback(session, kept)
+            count = 40 if step < 3 else dice.choice([1, 5, 5])
+            batch.append(Rows(session, random_tokens(count, launched.vocab_size, step), dice.randint(0, count)))
+        logits.append(launched.forward(batch))
+        assert torch.equal(replayed.forward(batch), logits[-1])
+    assert recordings.recorded >= 5
+    assert recordings.replayed >= 40
+
+
+def test_a_result_outlives_the_next_pass(replayed: CausalLM, recordings: Recordings) -> None:
+    replayed.open(0)
+    replayed.forward([Rows(0, random_tokens(40, 300), 0)])
+    results = []
+    for token in range(graphs.SIGHTINGS + 6):
+        replayed.rollback(0, 40)
+        results.append(replayed.forward([Rows(0, [token], 1)]))
+    assert recordings.replayed >= 6
+    assert not any(torch.equal(one, other) for one, other in itertools.pairwise(results))
+
+
+def test_large_and_rare_passes_are_launched(replayed: CausalLM, recordings: Recordings) -> None:
+    for session in range(6):
+        replayed.open(session)
+        replayed.forward([Rows(session, random_tokens(graphs.MOST_ROWS + 1, 300), 1)])
+    replayed.forward([Rows(0, [1], 1)])
+    assert recordings.recorded == 0
+
+
+def test_the_least_recent_recording_gives_way(
+    replayed: CausalLM, recordings: Recordings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "MOST_GRAPHS", 1)
+    replayed.open(0)
+    for count in (1, 9, 1):
+        for _ in range(graphs.SIGHTINGS + 1):
+            replayed.forward([Rows(0, random_tokens(count, 300), 1)])
+            replayed.rollback(0, 0)
+    assert recordings.recorded == 3

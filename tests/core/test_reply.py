@@ -1,0 +1,34 @@
+"""How long a draft takes to answer, by the number of tokens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.reply import Reply
+
+
+def test_a_reply_has_a_fixed_part_and_one_per_token() -> None:
+    reply = Reply()
+    for tokens in (4, 1, 6, 2, 5):
+        reply.observe(tokens, 0.002 + 0.001 * tokens)
+    assert [reply.mean(tokens) for tokens in (0, 3, 10)] == pytest.approx([0.002, 0.005, 0.012])
+    assert reply.each == pytest.approx(0.001)
+    assert reply.latest(3) >= reply.mean(3)
+
+
+def test_a_reply_of_one_length_leaves_the_rest_to_proportion() -> None:
+    reply = Reply()
+    for _ in range(10):
+        reply.observe(4, 0.005)
+    assert [reply.mean(tokens) for tokens in (0, 4, 9)] == pytest.approx([0.001, 0.005, 0.010])
+
+
+@given(st.lists(st.tuples(st.integers(0, 16), st.floats(0.0, 10.0)), min_size=1, max_size=60), st.integers(0, 16))
+def test_a_reply_never_takes_less_than_nothing(answers: list[tuple[int, float]], tokens: int) -> None:
+    reply = Reply()
+    for length, seconds in answers:
+        reply.observe(length, seconds)
+    assert reply.mean(tokens) >= -1e-9
+    assert reply.deviation >= 0.0
