@@ -85,12 +85,16 @@ def cuda_recorder() -> Recorder:
 
 def _arguments(plan: Plan, wanted: torch.Tensor) -> list[torch.Tensor]:
     """Every tensor of a pass; the pages of its groups must be tensors, not parts of the cache."""
-    by_group = [tensor for group in plan.groups for tensor in (group.pages, group.mask)]
+    by_group: list[torch.Tensor] = []
+    for group in plan.groups:
+        assert isinstance(group.pages, torch.Tensor)
+        by_group += [group.pages, group.mask]
     return [plan.tokens, plan.positions, plan.row_of_place, plan.place_of_row, plan.slots, *by_group, wanted]
 
 
 def _with(plan: Plan, tensors: Sequence[torch.Tensor]) -> Plan:
     """The plan with other tensors of the same shapes, as `_arguments` has them."""
-    pairs = zip(plan.groups, tensors[5::2], tensors[6::2], strict=True)
-    groups = [group._replace(pages=pages, mask=mask) for group, pages, mask in pairs]
-    return Plan(*tensors[:5], groups)
+    tokens, positions, row_of_place, place_of_row, slots, *by_group = tensors
+    of_groups = zip(plan.groups, by_group[::2], by_group[1::2], strict=True)
+    groups = [group._replace(pages=pages, mask=mask) for group, pages, mask in of_groups]
+    return Plan(tokens, positions, row_of_place, place_of_row, slots, groups)

@@ -82,7 +82,7 @@ def test_a_walk_of_replayed_passes_has_the_bits_of_launched_ones(
         logits.append(launched.forward(batch))
         assert torch.equal(replayed.forward(batch), logits[-1])
     assert recordings.recorded >= 5
-    assert recordings.replayed >= 40
+    assert recordings.replayed >= 30
 
 
 def test_a_result_outlives_the_next_pass(replayed: CausalLM, recordings: Recordings) -> None:
