@@ -50,7 +50,11 @@ class _Drawn(NamedTuple):
 
 
 class VerifyEngine:
-    """The target and every generation in flight."""
+    """The target and every generation in flight.
+
+    `counts`: of passes `steps`, and of what they did for a session each: `tokens`, `proposed`, `accepted` and the
+    `plain_passes` without proposals; microseconds `stepping_us`, and `waiting_us` for proposals; what was `dropped_*`.
+    """
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class VerifyEngine:
         self._clock = clock
         self._new_session = new_session
         self._sessions = SessionTable(model, config.max_sessions, self.counts)
+        self._waiting_since: float | None = None
         self._seats = Seats(
             self.counts, self.costs, window=config.window, num_valid=vocabulary.num_valid, lease=config.draft_lease
         )
@@ -115,11 +120,16 @@ class VerifyEngine:
         standings = [self._standing(session, now) for session in self._sessions.leading()]
         seconds = seconds_to_wait(standings, self.costs) if standings else None
         self._seats.waited = seconds != 0.0
+        if seconds is None:
+            self._waiting_since = None
+        elif seconds and self._waiting_since is None:
+            self._waiting_since = now
         return seconds
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Run]]:
         """One target pass over every running session; returns what each committed."""
+        began = self._clock()
         self._sessions.admit()
         runs: list[tuple[int, Run]] = []
         for session in self._complete():
@@ -135,7 +145,9 @@ class VerifyEngine:
         for one, tokens in zip(drawn, self._draw(drawn), strict=True):
             runs.append((one.session.number, self._commit(one, tokens)))
         unfinished = [one.session for one in drawn if one.session.chain.finish_reason is None]
-        self._seats.ask(unfinished, len(self._sessions.leading()), self._clock())
+        ended = self._clock()
+        self._seats.ask(unfinished, len(self._sessions.leading()), ended)
+        self._count_time(began, ended)
         return runs
 
     # ---- sessions
@@ -209,6 +221,12 @@ class VerifyEngine:
         if run.finish_reason is not None:
             self._finish(session)
         return run
+
+    def _count_time(self, began: float, ended: float) -> None:
+        if self._waiting_since is not None:
+            self.counts["waiting_us"] += round(1e6 * (began - self._waiting_since))
+            self._waiting_since = None
+        self.counts["stepping_us"] += round(1e6 * (ended - began))
 
     def _count(self, run: Run) -> None:
         self.counts["tokens"] += len(run.tokens)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -39,15 +40,24 @@ ONE_BY_ONE = 8  # streams at which transformers is measured beside ours
 
 @dataclass
 class Level:
-    """What was measured with so many streams; `without` counts target passes of a session with nothing proposed."""
+    """What was measured with so many streams.
+
+    `without` counts target passes of a session with nothing proposed; `times` are the verifier's microseconds, of
+    waiting for drafts and of passes.
+    """
 
     streams: int
     durations: Durations = field(default_factory=Durations)
     passes: dict[str, int] = field(default_factory=dict)
     without: dict[str, int] = field(default_factory=dict)
+    times: dict[str, Counter[str]] = field(default_factory=dict)
 
     def share_without(self, contender: str) -> float:
         return self.without.get(contender, 0) / max(1, self.passes.get(contender, 0))
+
+    def share_waited(self, contender: str) -> float:
+        times = self.times.get(contender, Counter())
+        return times["waiting_us"] / max(1, times.total())
 
 
 class Batches:
@@ -83,6 +93,8 @@ class Batches:
             level.passes[contender] = level.passes.get(contender, 0) + passes + len(answers)
             new = after["plain_passes"] - before["plain_passes"]
             level.without[contender] = level.without.get(contender, 0) + new
+            times = Counter({name: after[name] - before[name] for name in ("waiting_us", "stepping_us")})
+            level.times[contender] = level.times.get(contender, Counter()) + times
         level.durations.add(contender, turn, seconds / sum(len(answer.tokens) for answer in answers))
 
     def _request(self, item: Item) -> GenerationRequest:
@@ -110,16 +122,19 @@ def table(levels: Sequence[Level]) -> str:
     lines = [
         (
             "| streams | plain, tokens/s | task's draft, times plain (95 %) | useless draft, times plain (95 %) "
-            "| passes with k = 0: task / useless | times transformers assisted, one by one |"
+            "| passes with k = 0: task / useless | verifier waits, task | times transformers assisted, one by one |"
         ),
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
     ]
     for level in levels:
         seconds, *_ = level.durations.quartiles(PLAIN)
         useful, useless = (level.durations.ratio(name, PLAIN) for name in (TASK, USELESS))
         shares = " / ".join(f"{level.share_without(name):.2f}" for name in (TASK, USELESS))
         theirs = level.durations.ratio(TASK, ASSISTED) if ASSISTED in level.durations.contenders else ""
-        lines.append(f"| {level.streams} | {1 / seconds:.0f} | {useful} | {useless} | {shares} | {theirs} |")
+        lines.append(
+            f"| {level.streams} | {1 / seconds:.0f} | {useful} | {useless} | {shares} "
+            f"| {level.share_waited(TASK):.1%} | {theirs} |"
+        )
     return "\n".join(lines)
 
 
@@ -145,6 +160,7 @@ def as_json(levels: Sequence[Level]) -> list[dict[str, object]]:
             "seconds_per_token": {name: level.durations.quartiles(name) for name in level.durations.contenders},
             "times_plain": {name: level.durations.ratio(name, PLAIN)._asdict() for name in level.durations.contenders},
             "share_of_passes_without_proposals": {name: level.share_without(name) for name in level.passes},
+            "share_of_time_waiting_for_drafts": {name: level.share_waited(name) for name in level.passes},
         }
         for level in levels
     ]

@@ -56,6 +56,21 @@ def test_a_draft_of_an_eighth_of_a_pass_is_waited_for(model: ToyModel, speedup: 
     assert target.passes[-1][1] < plain_seconds() / speedup
 
 
+def test_the_time_of_waiting_and_of_passes_is_counted() -> None:
+    simulation = Simulation()
+    for _ in range(2):  # between the two there is nothing to wait for
+        asked = request(ANSWER // 2)
+        number = simulation.generate(asked)
+        simulation.join(simulation.draft(PASS / 8), number, asked)
+        simulation.run()
+        simulation.clock.now += 100 * PASS
+    counts, target = simulation.target.engine.counts, simulation.target
+    waited = sum(pause for pause in pauses(target) if pause < 50 * PASS)
+    assert counts["waiting_us"] == pytest.approx(1e6 * waited, rel=1e-3)
+    assert counts["stepping_us"] == pytest.approx(1e6 * sum(end - begin for begin, end, _ in target.passes), rel=1e-3)
+    assert 0.05 < counts["waiting_us"] / (counts["waiting_us"] + counts["stepping_us"]) < 0.5
+
+
 @pytest.mark.parametrize("seconds", [PASS / 4, PASS / 2, PASS, 1.5 * PASS, 3 * PASS, 10 * PASS, 100 * PASS])
 @pytest.mark.parametrize("model", [ToyModel(), PartlyRight(2), ToyModel(MISTAKEN)], ids=["right", "half", "wrong"])
 def test_no_draft_makes_a_lone_session_slower_than_plain(seconds: float, model: ToyModel) -> None:
