@@ -17,7 +17,7 @@ from core.reply import Reply
 from core.step_costs import StepCosts
 
 FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that does not pay
-EXPLORE = 8  # the first asks, and one in so many, are for all a session may have: only so it is learned about
+LEARNING, EXPLORE = 8, 16  # the first asks, then one in so many, are for all there may be: so it is learned about
 
 
 class Ask(NamedTuple):
@@ -79,7 +79,7 @@ class Probe:
         self._since += 1
         if best.most > 0:
             self._asks += 1
-            return best if self._asks > EXPLORE and self._asks % EXPLORE else Ask(most, best.worth)
+            return best if self._asks > LEARNING and self._asks % EXPLORE else Ask(most, best.worth)
         if self._since < self._pause:
             return best
         self._pause, self._since = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE), 0

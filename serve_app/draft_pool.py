@@ -19,6 +19,7 @@ from core.messages import OpenSession
 from core.model.base import Model
 from serve_app.config import ServiceConfig, pool_application
 from serve_app.loading import draft_model, load_draft
+from serve_app.metrics import Metrics
 
 
 class DraftPool:
@@ -29,6 +30,7 @@ class DraftPool:
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
         self._drafter = Drafter(self._model(config, directory), num_valid, limits, _label(task, directory))
         self._drafter.start()
+        self._metrics = Metrics("draft")
 
     def _model(self, config: ServiceConfig, directory: str | None) -> Model:
         return load_draft(config.draft, directory)
@@ -50,7 +52,7 @@ class DraftPool:
 
     async def check_health(self) -> None:
         """Serve restarts the replica when this raises, or takes too long because the engine hangs."""
-        await self.counts()
+        self._metrics.tell(await self.counts())
 
 
 def _label(task: str, directory: str | None) -> str:

@@ -23,6 +23,7 @@ from core.verifier import Verifier
 from core.verify_engine import VerifyConfig
 from serve_app.config import ServiceConfig
 from serve_app.loading import load_target
+from serve_app.metrics import Metrics
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -48,6 +49,7 @@ class TargetVerifier:
             prefill_chunk=target.prefill_chunk,
         )
         self._window = limits.window
+        self._metrics = Metrics("verifier")
         tokenizer = load_tokenizer(locate(target.model))
         host = ray.util.get_node_ip_address()
         self._verifier = Verifier(partial(load_target, target), tokenizer, limits, host)
@@ -83,4 +85,4 @@ class TargetVerifier:
 
     async def check_health(self) -> None:
         """Serve restarts the replica when this raises, or takes too long because the engine hangs."""
-        await self.counts()
+        self._metrics.tell(await self.counts())

@@ -34,12 +34,12 @@ class Row(NamedTuple):
 class Times(msgspec.Struct, frozen=True):
     """So many times as fast, with the 95 % interval."""
 
-    median: float
+    value: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 class Contender(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.asking import EXPLORE, LONGEST_PAUSE, Ask, Probe, Prospect, best_ask
+from core.asking import EXPLORE, LEARNING, LONGEST_PAUSE, Ask, Probe, Prospect, best_ask
 from core.draft_engine import DraftConfig, DraftEngine
 from core.estimator import Expected
 from core.messages import Commit
@@ -126,7 +126,7 @@ def test_probes_of_a_draft_that_does_not_pay_become_rare() -> None:
 def test_at_first_and_now_and_then_all_is_asked_for() -> None:
     probe = Probe()
     asked = Counter(probe.ask(Ask(5, 0.3), 8) for _ in range(10 * EXPLORE))
-    assert asked == {Ask(8, 0.3): EXPLORE + 9, Ask(5, 0.3): 9 * (EXPLORE - 1)}
+    assert asked == {Ask(8, 0.3): LEARNING + 10, Ask(5, 0.3): 10 * EXPLORE - LEARNING - 10}
 
 
 # ---- in the engine
@@ -186,8 +186,8 @@ def test_what_is_wanted_reaches_the_draft_and_bounds_the_pass() -> None:
         bench.propose(number, len(PROMPT) + known, (answer[known], wrong, wrong, wrong))
         bench.step()
         wanted += [message.wanted for _, message in bench.engine.outgoing() if isinstance(message, Commit)]
-    assert Counter(wanted[EXPLORE:]).most_common(1)[0][0] == 1
-    assert Counter(run.proposed for run in bench.runs[number][EXPLORE:]).most_common(1)[0][0] == 1
+    assert Counter(wanted[LEARNING:]).most_common(1)[0][0] == 1
+    assert Counter(run.proposed for run in bench.runs[number][LEARNING:]).most_common(1)[0][0] == 1
     assert max(run.proposed for run in bench.runs[number]) == 4
 
 
