@@ -19,10 +19,11 @@ from core.errors import OutOfPages
 from core.messages import Close, Commit, OpenSession, Propose
 from core.model.base import Model, Rows
 from core.overlap import Overlap
-from core.step_costs import Smoothed
+from core.step_costs import Smoothed, StepCosts
 from core.warps import GeneratedCounts, score
 
 _MOST_PREPARED = 32  # lines of all sessions: they go through the model together
+_LITTLE_MORE = 1.2  # times one line
 
 
 class DraftConfig(NamedTuple):
@@ -44,7 +45,7 @@ class DraftEngine:
         self._num_valid = num_valid
         self._clock = clock
         self._round = Smoothed(config.first_repeat / 3)
-        self._pass = Smoothed(0.0)
+        self._costs = StepCosts()  # of a pass by its lines
         self._overlap = Overlap()
         self._confidence = Confidence()
         self._worth = 0.0  # as last told, for sessions that have not been told yet
@@ -128,7 +129,7 @@ class DraftEngine:
             self.counts["rounds_foreseen"] += bool(session.chain)
             seconds, session.advanced_at = now - session.advanced_at, now
             if seconds > 0.0:
-                self._overlap.observe(committed, seconds, proposed * self._pass.mean / seconds)
+                self._overlap.observe(committed, seconds, proposed * self._costs.seconds(1) / seconds)
         return None
 
     def outgoing(self) -> list[tuple[bytes, Propose]]:
@@ -181,7 +182,7 @@ class DraftEngine:
                 line.chain.append(guess)
                 self.counts["drafted" if line is session.line else "prepared"] += 1
         if len(drafting) == len(batch):  # no prefill among it
-            self._pass.observe(self._clock() - began)
+            self._costs.observe(len(batch), self._clock() - began)
         self.counts["steps"] += 1
 
     def _unfinished(self) -> list[tuple[DraftSession, Line]]:
@@ -201,14 +202,22 @@ class DraftEngine:
         longest = session.length(session.line) + session.opened.num_speculative_tokens
         if longest - session.start > self._model.context:
             return []
-        most = max(1, min(self._overlap.verdicts, _MOST_PREPARED // len(self._sessions)))
         lines = []
-        for accepted, token in session.verdicts(most):
+        for accepted, token in session.verdicts(self._most_prepared(session)):
             line = Line(next(self._numbers), [*session.chain[:accepted], Guess(token)], accepted + 1)
             self._model.fork(session.line.number, line.number)
             self._forget(session, line, len(session.committed) + accepted)
             lines.append(line)
         return lines
+
+    def _most_prepared(self, session: DraftSession) -> int:
+        """For how many verdicts: those whose lines are drafted by the time the verdict comes, or cost little more."""
+        together = len(self._sessions)
+        time = max(self._round.mean, _LITTLE_MORE * session.proposed * self._costs.seconds(together))
+        for verdicts in range(min(self._overlap.verdicts, _MOST_PREPARED // together), 1, -1):
+            if session.proposed * self._costs.seconds(verdicts * together) <= time:
+                return verdicts
+        return 1
 
     def _unprepare(self) -> bool:
         """Give the pages of prepared lines back; False where there are none."""

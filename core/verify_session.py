@@ -16,6 +16,7 @@ from core.step_rule import MAX_MISSES
 
 ASKS_REMEMBERED = 8
 _INSTANT = 1e-6  # seconds; nobody waits for less
+_BEYOND = 1.5  # times the wait in vain is taken to be what the answer took; at 1, every answer could just be missed
 
 
 class Seat:
@@ -37,6 +38,7 @@ class Seat:
         self.heard_at = now
         self.misses = 0
         self._asks: dict[int, float] = {}  # committed length -> when the draft was told of it
+        self._in_vain: dict[int, float] = {}  # of those, seconds that the answer was waited for so far
         self._missed = False
 
     def asked(self, length: int, now: float) -> None:
@@ -45,22 +47,27 @@ class Seat:
             self._asks[length] = now
             self._missed = False
         while len(self._asks) > ASKS_REMEMBERED:
-            del self._asks[min(self._asks)]
+            oldest = min(self._asks)
+            del self._asks[oldest]
+            self._in_vain.pop(oldest, None)
 
     def heard(self, base: int, num_tokens: int, now: float, *, waited: bool) -> None:
         """A Propose with `base` arrived; only the answer to an ask measures the reply and forgives earlier misses.
 
         Anything else would let a draft that chatters without answering be waited for at every pass. What was read
-        only after a pass, not `waited` for, may have come long before: it can shorten the estimate, not lengthen it.
+        only after a pass, not `waited` for, may have come long before, but not before the pass began without it.
         """
         self.heard_at = now
         self.base = max(self.base, base)
-        asked_at = self._asks.pop(base, None)
+        asked_at, in_vain = self._asks.pop(base, None), self._in_vain.pop(base, 0.0)
         if asked_at is None:
             return
         self.misses = 0
-        if waited or not self.reply.known or now - asked_at < self.reply.mean(num_tokens):
-            self.reply.observe(num_tokens, now - asked_at)
+        seconds, expected = now - asked_at, self.reply.mean(num_tokens)
+        if waited or not self.reply.known or seconds < expected:
+            self.reply.observe(num_tokens, seconds)
+        elif (least := min(seconds, _BEYOND * in_vain)) > expected:
+            self.reply.observe(num_tokens, least)
 
     def arrival(self, length: int, likely: float, most: int, now: float) -> float:
         """Seconds until the answer to the ask at `length` is expected, `likely` tokens and `most` at the most; 0 with
@@ -72,7 +79,7 @@ class Seat:
         asked_at = self._asks.get(length)
         if not self.reply.known or asked_at is None or self.answered or self._missed or self.misses >= MAX_MISSES:
             return 0.0
-        elapsed = now - asked_at
+        self._in_vain[length] = elapsed = now - asked_at
         for moment in (self.reply.mean(likely), self.reply.mean(most), self.reply.latest(most)):
             if moment - elapsed > _INSTANT:
                 return moment - elapsed

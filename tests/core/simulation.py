@@ -79,16 +79,22 @@ class Target(Actor):
 
 
 class Draft(Actor):
-    """A draft engine whose pass takes `seconds`, give or take a tenth; silent within `silence`."""
+    """A draft engine whose pass takes `seconds`, give or take a tenth, whatever its rows; silent within `silence`.
 
-    def __init__(self, clock: Clock, model: ToyModel, seconds: float, silence: tuple[float, float]) -> None:
+    With `dear_lines` more than four rows cost in proportion.
+    """
+
+    def __init__(
+        self, clock: Clock, model: ToyModel, seconds: float, silence: tuple[float, float], dear_lines: bool
+    ) -> None:
         super().__init__()
         self.clock = clock
         self.engine = DraftEngine(model, VOCAB_SIZE, DraftConfig(), clock)
         self.silence = silence
         self._seconds = seconds
         self._random = Random(5)
-        model.on_forward = lambda _: self._take_time()
+        self._dear_lines = dear_lines
+        model.on_forward = self._take_time
 
     def turn(self) -> list[tuple[bytes, Any]]:
         begin, end = self.silence
@@ -105,8 +111,9 @@ class Draft(Actor):
         self.due = math.inf if wait is None else self.clock.now + wait
         return messages
 
-    def _take_time(self) -> None:
-        self.clock.now += self._seconds * self._random.uniform(0.9, 1.1)
+    def _take_time(self, batch: Sequence[Rows]) -> None:
+        times = max(1.0, sum(len(rows.tokens) for rows in batch) / 4) if self._dear_lines else 1.0
+        self.clock.now += self._seconds * self._random.uniform(0.9, 1.1) * times
 
 
 class Simulation:
@@ -123,9 +130,14 @@ class Simulation:
         return number
 
     def draft(
-        self, seconds: float, model: ToyModel | None = None, silence: tuple[float, float] = (math.inf, math.inf)
+        self,
+        seconds: float,
+        model: ToyModel | None = None,
+        silence: tuple[float, float] = (math.inf, math.inf),
+        *,
+        dear_lines: bool = False,
     ) -> Draft:
-        draft = Draft(self.clock, model or ToyModel(), seconds, silence)
+        draft = Draft(self.clock, model or ToyModel(), seconds, silence, dear_lines)
         self.drafts[b"math#%d" % len(self.drafts)] = draft
         return draft
 

@@ -17,12 +17,14 @@ from tests.core.toy import ToyModel, plain_tokens, request
 ANSWER = 400
 
 
-def generated(seconds: float, model: ToyModel, length: int = ANSWER) -> tuple[float, Draft]:
+def generated(
+    seconds: float, model: ToyModel, length: int = ANSWER, *, dear_lines: bool = False
+) -> tuple[float, Draft]:
     """When an answer by one draft was complete, and that draft."""
     simulation = Simulation()
     asked = request(length)
     number = simulation.generate(asked)
-    draft = simulation.draft(seconds, model)
+    draft = simulation.draft(seconds, model, dear_lines=dear_lines)
     simulation.join(draft, number, asked)
     simulation.run()
     assert tuple(token for run in simulation.target.runs[number] for token in run.tokens) == plain_tokens(asked)
@@ -47,18 +49,20 @@ class Near(ToyModel):
         self._table = self._table + 0.15 * torch.randn(self._table.shape, generator=torch.Generator().manual_seed(3))
 
 
-@pytest.mark.parametrize(("choices", "hidden"), [((0, 1), 0.3), ((0, 8), 0.6)])
+@pytest.mark.parametrize(
+    ("choices", "dear_lines", "hidden"), [((0, 1), False, 0.3), ((0, 8), False, 0.6), ((0, 8), True, 0.6)]
+)
 @pytest.mark.parametrize("share", [0.4, 0.6])
 def test_most_of_the_drafting_is_hidden(
-    monkeypatch: pytest.MonkeyPatch, choices: tuple[int, ...], hidden: float, share: float
+    monkeypatch: pytest.MonkeyPatch, choices: tuple[int, ...], dear_lines: bool, hidden: float, share: float
 ) -> None:
     """Drafting a proposal takes 0.4 to 0.6 of a pass, 0.84 of the proposed tokens are accepted."""
     seconds = share * PASS / VerifyConfig().num_speculative_tokens
     monkeypatch.setattr(overlap, "CHOICES", (0,))
-    alone, serial = generated(seconds, Near(), 1000)
+    alone, serial = generated(seconds, Near(), 1000, dear_lines=dear_lines)
     proposed = serial.engine.counts["drafted"]
     monkeypatch.setattr(overlap, "CHOICES", choices)
-    ahead, draft = generated(seconds, Near(), 1000)
+    ahead, draft = generated(seconds, Near(), 1000, dear_lines=dear_lines)
     assert (alone - ahead) / (proposed * seconds) >= hidden
     assert draft.engine.counts["rounds_foreseen"] >= 0.5 * draft.engine.counts["rounds"]
 

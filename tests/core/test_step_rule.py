@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from core.messages import Commit, Propose
 from core.model.base import Rows
+from core.reply import Reply
 from core.step_costs import Smoothed, StepCosts, profile
 from core.step_rule import Standing, seconds_to_wait
 from core.verify_engine import VerifyConfig, VerifyEngine
+from core.verify_session import Seat
 from tests.core.simulation import PASS, PartlyRight, Simulation, Target
 from tests.core.toy import PROMPT, Clock, ToyModel, ToyVocabulary, plain_tokens, request
 
@@ -168,6 +170,21 @@ def costs(seconds: float = 1.0) -> StepCosts:
     for rows in (1, 2, 4, 8, 16, 32):
         measured.observe(rows, seconds)
     return measured
+
+
+def test_an_answer_that_is_just_missed_is_waited_for_a_little_longer() -> None:
+    reply = Reply()
+    for _ in range(50):
+        reply.observe(1, 0.0020)
+    seat, takes = Seat(b"math#0", 0, 0.0, reply), 0.0025
+    for length in range(10):
+        now = float(length)
+        seat.asked(length, now)
+        now += seat.arrival(length, 1, 1, now)
+        waited = now - length >= takes
+        seat.arrival(length, 1, 1, now)  # it looks again, and would rather begin the pass than wait for a slow answer
+        seat.heard(length, 1, length + (takes if waited else 0.020), waited=waited)
+    assert takes <= reply.mean(1) < 1.3 * takes
 
 
 def test_nothing_to_wait_for_means_now() -> None:
