@@ -1,6 +1,6 @@
 """How much of the drafting is hidden by drafting on while the target verifies.
 
-    python -m tests.bench.overlap [--acceptance 0.85] [--length 4] [--out tests/bench/results/overlap]
+    python -m tests.bench.overlap [--acceptance 0.85] [--length 3] [--out tests/bench/results/overlap]
 
 In process, one stream, the target and each draft on a core of their own: the shipped target at 100 million parameters,
 and as the draft the shipped target itself, which is always right, made wrong at so many positions by a seeded die;
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.overlap", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
     parser.add_argument("--acceptance", type=float, default=0.85, help="share of positions at which the draft is right")
-    parser.add_argument("--length", type=int, default=4, help="most tokens proposed for a pass")
+    parser.add_argument("--length", type=int, default=3, help="most tokens proposed for a pass")
     parser.add_argument("--per-task", type=int, default=4)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
