@@ -6,6 +6,7 @@ Enters: proposals off the wire, checked here before anything else. Leaves: the c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from core.asking import Ask
 from core.commit import Chain
@@ -17,6 +18,14 @@ from core.step_rule import MAX_MISSES
 ASKS_REMEMBERED = 8
 _INSTANT = 1e-6  # seconds; nobody waits for less
 _BEYOND = 1.5  # times the wait in vain is taken to be what the answer took; at 1, every answer could just be missed
+
+
+@dataclass(slots=True)
+class _Asked:
+    """When a draft was asked, and the seconds that its answer was waited for so far."""
+
+    at: float
+    in_vain: float = 0.0
 
 
 class Seat:
@@ -37,19 +46,16 @@ class Seat:
         self.answered = False
         self.heard_at = now
         self.misses = 0
-        self._asks: dict[int, float] = {}  # committed length -> when the draft was told of it
-        self._in_vain: dict[int, float] = {}  # of those, seconds that the answer was waited for so far
+        self._asks: dict[int, _Asked] = {}  # by the committed length that the draft was told
         self._missed = False
 
     def asked(self, length: int, now: float) -> None:
         """A Commit up to `length` was sent; its answer is what the next pass may wait for."""
         if length not in self._asks:
-            self._asks[length] = now
+            self._asks[length] = _Asked(now)
             self._missed = False
         while len(self._asks) > ASKS_REMEMBERED:
-            oldest = min(self._asks)
-            del self._asks[oldest]
-            self._in_vain.pop(oldest, None)
+            del self._asks[min(self._asks)]
 
     def heard(self, base: int, num_tokens: int, now: float, *, waited: bool) -> None:
         """A Propose with `base` arrived; only the answer to an ask measures the reply and forgives earlier misses.
@@ -59,14 +65,14 @@ class Seat:
         """
         self.heard_at = now
         self.base = max(self.base, base)
-        asked_at, in_vain = self._asks.pop(base, None), self._in_vain.pop(base, 0.0)
-        if asked_at is None:
+        ask = self._asks.pop(base, None)
+        if ask is None:
             return
         self.misses = 0
-        seconds, expected = now - asked_at, self.reply.mean(num_tokens)
+        seconds, expected = now - ask.at, self.reply.mean(num_tokens)
         if waited or not self.reply.known or seconds < expected:
             self.reply.observe(num_tokens, seconds)
-        elif (least := min(seconds, _BEYOND * in_vain)) > expected:
+        elif (least := min(seconds, _BEYOND * ask.in_vain)) > expected:
             self.reply.observe(num_tokens, least)
 
     def arrival(self, length: int, likely: float, most: int, now: float) -> float:
@@ -76,10 +82,10 @@ class Seat:
         A draft that has never answered is not waited for. An ask whose latest time has passed is a miss; after two
         the draft is not waited for until it answers again.
         """
-        asked_at = self._asks.get(length)
-        if not self.reply.known or asked_at is None or self.answered or self._missed or self.misses >= MAX_MISSES:
+        ask = self._asks.get(length)
+        if not self.reply.known or ask is None or self.answered or self._missed or self.misses >= MAX_MISSES:
             return 0.0
-        self._in_vain[length] = elapsed = now - asked_at
+        ask.in_vain = elapsed = now - ask.at
         for moment in (self.reply.mean(likely), self.reply.mean(most), self.reply.latest(most)):
             if moment - elapsed > _INSTANT:
                 return moment - elapsed

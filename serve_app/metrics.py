@@ -18,18 +18,15 @@ class Metrics:
     def __init__(self, engine: str) -> None:
         self._engine = engine
         self._told: Counter[str] = Counter()
-        self._gauges: dict[str, metrics.Gauge] = {}
+        self._gauges = {name: metrics.Gauge(f"taskspec_{engine}_{name}") for name in HELD_NOW}
         self._counters: dict[str, metrics.Counter] = {}
 
     def tell(self, counts: Counter[str]) -> None:
+        for name, gauge in self._gauges.items():
+            gauge.set(counts[name])  # sums of counts leave out what is 0
         for name, value in counts.items():
-            full_name = f"taskspec_{self._engine}_{name}"
-            if name in HELD_NOW:
-                if name not in self._gauges:
-                    self._gauges[name] = metrics.Gauge(full_name)
-                self._gauges[name].set(value)
-            elif value > self._told[name]:
+            if name not in self._gauges and value > self._told[name]:
                 if name not in self._counters:
-                    self._counters[name] = metrics.Counter(full_name)
+                    self._counters[name] = metrics.Counter(f"taskspec_{self._engine}_{name}")
                 self._counters[name].inc(value - self._told[name])
                 self._told[name] = value

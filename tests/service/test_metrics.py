@@ -17,12 +17,12 @@ pytestmark = pytest.mark.service
 PATIENCE = 60.0  # seconds: Ray reports every ten
 
 
-def exported(name: str, application: str) -> float:
-    """Sum over replicas."""
+def exported(name: str, application: str) -> list[float]:
+    """The value of every replica that has told any."""
     [node] = ray.nodes()
     text = httpx.get(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics").text
     lines = re.findall(rf'^ray_{name}{{[^}}]*application="{application}"[^}}]*}} (\S+)$', text, re.MULTILINE)
-    return sum(map(float, lines))
+    return [float(value) for value in lines]
 
 
 def test_what_engines_count_is_exported(service: Service) -> None:
@@ -34,9 +34,9 @@ def test_what_engines_count_is_exported(service: Service) -> None:
     for name in ("tokens", "steps", "stepping_us"):
 
         def read(name: str = name) -> bool:
-            return exported(f"taskspec_verifier_{name}_total", CORE) >= counts[name]
+            return sum(exported(f"taskspec_verifier_{name}_total", CORE)) >= counts[name]
 
         service.eventually(read, PATIENCE)
     pool = pool_application(task)
-    service.eventually(lambda: exported("taskspec_draft_drafted_total", pool) >= drafted, PATIENCE)
-    service.eventually(lambda: exported("taskspec_draft_sessions", pool) == 0.0, PATIENCE)
+    service.eventually(lambda: sum(exported("taskspec_draft_drafted_total", pool)) >= drafted, PATIENCE)
+    service.eventually(lambda: exported("taskspec_draft_sessions", pool) == [0.0], PATIENCE)
