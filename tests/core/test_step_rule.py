@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -12,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.messages import Commit, Propose
-from core.model.base import Rows
 from core.reply import Reply
-from core.step_costs import Smoothed, StepCosts, profile
+from core.step_costs import StepCosts
 from core.step_rule import Standing, seconds_to_wait
 from core.verify_engine import VerifyConfig, VerifyEngine
 from core.verify_session import Seat
@@ -234,70 +231,3 @@ def test_the_chosen_moment_has_the_best_rate(batch: list[Standing]) -> None:
     chosen = seconds_to_wait(batch, costs())
     assert chosen in {0.0, *[one.arrival for one in batch]}
     assert rate(chosen) == max(rate(moment) for moment in [0.0, *[one.arrival for one in batch]])
-
-
-def test_what_a_pass_costs_lies_between_the_sizes_measured() -> None:
-    measured = StepCosts()
-    measured.observe(1, 0.010)
-    measured.observe(5, 0.014)
-    assert [measured.seconds(rows) for rows in (1, 4, 7, 300)] == pytest.approx([0.010, 0.013, 0.014, 0.014])
-
-
-def test_one_pass_in_a_bad_moment_is_not_believed_for_ever() -> None:
-    measured = StepCosts()
-    measured.observe(1, 0.5)
-    measured.observe(7, 0.5)
-    for _ in range(40):
-        measured.observe(6, 0.012)
-    assert measured.seconds(1) == pytest.approx(0.012)  # never more than a larger pass
-    assert measured.seconds(7) == pytest.approx(0.014)  # never more than in proportion to a smaller one
-
-
-@given(st.lists(st.tuples(st.integers(1, 300), st.floats(1e-4, 1.0)), min_size=1, max_size=30), st.integers(1, 300))
-def test_more_rows_never_cost_less_nor_more_than_in_proportion(passes: list[tuple[int, float]], rows: int) -> None:
-    measured = StepCosts()
-    for size, seconds in passes:
-        measured.observe(size, seconds)
-    fewer, more = measured.seconds(rows), measured.seconds(rows + 1)
-    assert 0.0 < fewer <= more * (1 + 1e-9)
-    assert measured.seconds(2 * rows) <= 2 * fewer * (1 + 1 / 8)
-
-
-def test_a_machine_that_slows_down_slows_passes_of_every_size() -> None:
-    measured = StepCosts()
-    for size in (1, 4, 8):
-        measured.observe(size, 0.010 + 0.001 * size)
-    for _ in range(100):
-        measured.observe(4, 2 * 0.014)
-    assert [measured.seconds(rows) for rows in (1, 4, 8)] == pytest.approx([0.022, 0.028, 0.036], rel=0.2)
-
-
-def test_one_interrupted_pass_hardly_counts() -> None:
-    measured = costs(0.010)
-    measured.observe(8, 5.0)
-    assert measured.seconds(8) < 0.012
-    assert measured.seconds(1) < 0.012
-
-
-def test_a_profile_knows_every_small_size_and_leaves_nothing() -> None:
-    model, clock = ToyModel(), Clock()
-    turns: Counter[int] = Counter()
-
-    def take_time(batch: Sequence[Rows]) -> None:
-        [rows] = batch
-        turns[len(rows.tokens)] += 1
-        clock.now += (0.010 + 0.001 * len(rows.tokens)) * (3 if turns[len(rows.tokens)] == 1 else 1)
-
-    model.on_forward = take_time
-    measured = StepCosts()
-    profile(model, clock, measured)
-    assert [measured.seconds(rows) for rows in (1, 5, 16, 17, 64)] == pytest.approx([0.011, 0.015, 0.026, 0.027, 0.074])
-    assert (model.cached, model.num_used_pages) == ({}, 0)
-
-
-@given(st.lists(st.floats(0.0, 1e3), min_size=1, max_size=50))
-def test_running_estimates_stay_within_what_was_seen(durations: list[float]) -> None:
-    smoothed = Smoothed(durations[0])
-    for duration in durations:
-        smoothed.observe(duration)
-    assert min(durations) - 1e-9 <= smoothed.mean <= max(durations) + 1e-9
