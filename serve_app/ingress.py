@@ -41,6 +41,7 @@ Handle = DeploymentHandle[Any]
 logger = logging.getLogger(__name__)
 
 LATELY = 1.0  # seconds
+PATIENCE = 5.0  # seconds in which a busy verifier must be heard of
 MAX_LOSSES = 3  # verifiers that an answer may lose: one that is the death of all it meets must end
 RETRY_AFTER = 0.2  # seconds, four times as long after each loss
 
@@ -84,12 +85,23 @@ class SpeculativeIngress:
         }
 
     async def healthy(self) -> bool:
-        """Whether a verifier answers; where all are so busy that a call would wait, their runs tell."""
-        if time.monotonic() - self._heard_at < LATELY:
-            return True
+        """Whether a verifier answers; where all are so busy that a call waits or is turned away, their runs tell."""
         try:
-            await asyncio.wait_for(self._verifier.counts.remote(), timeout=5.0)
+            async with asyncio.timeout(PATIENCE):
+                while not (self._heard_lately() or await self._verifier_answers()):  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(RETRY_AFTER)
         except (RayError, RayServeException, TimeoutError):
+            return False
+        return True
+
+    def _heard_lately(self) -> bool:
+        return time.monotonic() - self._heard_at < LATELY
+
+    async def _verifier_answers(self) -> bool:
+        """False where it is too busy to; raises where none is there to answer."""
+        try:
+            await asyncio.wait_for(self._verifier.counts.remote(), timeout=LATELY)
+        except (BackPressureError, TimeoutError):
             return False
         return True
 
@@ -137,6 +149,7 @@ class SpeculativeIngress:
         )
         try:
             started = await anext(stream)
+            self._heard_at = time.monotonic()
             if wiring is not None:
                 wiring.start(started, choices)
             async for index, run in stream:
