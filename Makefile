@@ -18,10 +18,10 @@ serve: $(READY)  ## keep the service up on port 8000
 	$(BIN)/taskspec serve
 
 test: lint  ## lint, then every test; those that start no cluster two at a time
-	$(PYTEST) -n 2 --dist loadfile tests/core
-	$(PYTEST) tests/serve_app tests/train_jobs tests/test_cluster.py tests/test_layout.py tests/service
+	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not soak"
+	$(PYTEST) -m "cluster and not soak"
 
-soak: $(READY)  ## the tests that take long: a whole smoke retraining, and one on a cluster that serves
+soak: $(READY)  ## the tests that take long: retrainings whole, killed, and on a cluster that serves
 	$(PYTEST) -m soak
 
 lint: $(READY)  ## ruff and mypy

@@ -143,7 +143,7 @@ def run_jobs(line: str) -> str:
     ).stdout
 
 
-@pytest.mark.service
+@pytest.mark.cluster
 def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     small, home = tmp_path / "small.yaml", tmp_path / "home"
     small.write_text(SMALL)

@@ -198,7 +198,7 @@ def gathering(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return file, 1 + config["draft"]["num_speculative_tokens"]
 
 
-@pytest.mark.service
+@pytest.mark.cluster
 def test_the_demo_answers_every_task_exactly_and_leaves_nothing(tmp_path: Path, gathering: tuple[Path, int]) -> None:
     config, most = gathering
     demo = Command(tmp_path, "demo", "--config", str(config), "--prompts-per-task", "1", "--json")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.conftest import Service, chat
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.cluster
 
 NAME = "taskspec-family"
 FINE: dict[str, Any] = {"model": NAME} | chat("hello", max_tokens=4)

@@ -18,7 +18,7 @@ from serve_app.bundled import Served
 from serve_app.config import pool_application
 from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.cluster
 
 PLAIN = {"enabled": False}
 ANOTHER = "the last of the tasks served"

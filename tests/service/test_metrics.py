@@ -12,7 +12,7 @@ from serve_app.applications import CORE
 from serve_app.config import pool_application
 from tests.service.conftest import Service, chat
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.cluster
 
 PATIENCE = 60.0  # seconds: Ray reports every ten
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.service.conftest import Body, Service, chat
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.cluster
 
 MORE = 32
 SHORT = MORE // 2  # answers that may end while others still come in, and leave them their place

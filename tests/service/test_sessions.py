@@ -12,7 +12,7 @@ from serve_app.applications import draft_application
 from serve_app.config import pool_application
 from tests.service.conftest import CONCURRENCY, LATE, Service, chat, prompts, token_ids
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.cluster
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
 

@@ -13,7 +13,7 @@ from ray.util import list_named_actors
 from tests.service.conftest import Body, Service, chat, prompts
 from tests.service.test_exactness import PLAIN, visible
 
-pytestmark = pytest.mark.service
+pytestmark = pytest.mark.cluster
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
 LONG: dict[str, Any] = {"max_tokens": 400, "logit_bias": ENDLESS}

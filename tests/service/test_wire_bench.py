@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.wire import measured
 
-pytestmark = [pytest.mark.service, pytest.mark.usefixtures("service")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("service")]
 
 
 def test_every_kind_of_round_trip_is_made_between_replicas() -> None:

@@ -99,7 +99,7 @@ def test_importing_tells_of_a_line_that_is_no_prompt_and_of_a_directory_it_canno
     assert f"--to {inside_a_file}: " in message
 
 
-@pytest.mark.service
+@pytest.mark.cluster
 def test_imported_traces_are_the_targets_answers_in_the_order_of_the_prompts(small: Path, tmp_path: Path) -> None:
     prompts, home = tmp_path / "prompts.jsonl", tmp_path / "home"
     home.mkdir()
@@ -121,7 +121,7 @@ def test_imported_traces_are_the_targets_answers_in_the_order_of_the_prompts(sma
         command.kill()
 
 
-@pytest.mark.service
+@pytest.mark.cluster
 def test_ctrl_c_in_a_stage_ends_with_a_line_that_says_how_to_go_on_and_leaves_nothing_running(
     small: Path, tmp_path: Path
 ) -> None:

@@ -112,7 +112,7 @@ def known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-@pytest.mark.service
+@pytest.mark.cluster
 def test_what_a_person_can_mend_reaches_them_and_the_command_fails_as_the_job_did(
     known: Cluster, tmp_path: Path
 ) -> None:
@@ -127,7 +127,7 @@ def test_what_a_person_can_mend_reaches_them_and_the_command_fails_as_the_job_di
     assert TOKEN not in ended.out + ended.err
 
 
-@pytest.mark.service
+@pytest.mark.cluster
 def test_sigterm_as_ctrl_c_stops_the_job_and_says_how_to_go_on(known: Cluster, tmp_path: Path) -> None:
     file = config(tmp_path)
     command = Command(tmp_path, "retrain", "--config", str(file), "--address", known.url)
@@ -144,7 +144,7 @@ def test_sigterm_as_ctrl_c_stops_the_job_and_says_how_to_go_on(known: Cluster, t
         command.kill()
 
 
-@pytest.mark.service
+@pytest.mark.cluster
 @pytest.mark.parametrize(("given", "said"), [(None, "none"), ("0" * 64, "a wrong one")])
 def test_a_missing_or_wrong_token_is_told_with_what_to_set_and_never_shown(
     given: str | None, said: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

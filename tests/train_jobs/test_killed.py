@@ -16,6 +16,8 @@ from tests.serve_app.command import Command
 from tests.train_jobs.retraining import Retraining, without_studies
 from train_jobs import routing
 
+pytestmark = pytest.mark.soak  # about six minutes on two cores, with the retraining it is compared to
+
 PATIENCE = 240.0  # seconds; far more than a stage takes on a slow machine
 
 

@@ -21,6 +21,7 @@ from train_jobs import evaluate, routing
 from train_jobs.findings import Findings
 
 pytestmark = [
+    pytest.mark.cluster,
     # peft, loading: a tied lm_head is changed apart from the embedding, which is what is meant
     pytest.mark.filterwarnings("ignore:.*tie.*"),
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning"),

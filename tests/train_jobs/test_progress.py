@@ -70,6 +70,7 @@ def work(report: Report, unit: str, steps: int) -> None:
         report(unit, step + 1, steps, f"loss {step}")
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("on_ray")
 def test_what_tasks_on_the_cluster_report_is_seen_and_each_stage_ends_with_its_seconds(
     monkeypatch: pytest.MonkeyPatch,
@@ -98,6 +99,7 @@ def test_what_tasks_on_the_cluster_report_is_seen_and_each_stage_ends_with_its_s
     assert list(progress.seconds) == ["align", "publish"]
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("on_ray")
 def test_what_a_stage_left_under_way_is_not_seen_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_view, "LINE_SECONDS", 0.0)
@@ -116,6 +118,7 @@ def test_what_a_stage_left_under_way_is_not_seen_in_the_next(monkeypatch: pytest
     assert not any("old" in line for line in seen)
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("on_ray")
 def test_a_stage_that_fails_says_after_how_long() -> None:
     screen = Screen(terminal=False)
@@ -178,6 +181,7 @@ def test_the_time_left_of_units_of_unlike_size_is_by_their_work(monkeypatch: pyt
     assert screen.new()[-1] == "align: 1 of 3, 0:00:20 left"
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("on_ray")
 def test_a_report_neither_fails_nor_waits_nor_starts_a_ray_when_the_view_or_ray_has_gone() -> None:
     with Progress(Screen(terminal=False).console) as progress, progress.stage("align", 1) as report:
