@@ -16,12 +16,12 @@ from tests.service.test_exactness import PLAIN, visible
 pytestmark = pytest.mark.cluster
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
-LONG: dict[str, Any] = {"max_tokens": 400, "logit_bias": ENDLESS}
+LONG: dict[str, Any] = {"max_tokens": 240, "logit_bias": ENDLESS}
 WAYS: list[Body] = [
     LONG | {"temperature": 1.0, "logprobs": True, "top_logprobs": 2},
     LONG | {"temperature": 0.7, "presence_penalty": 0.7, "frequency_penalty": 0.4},
     LONG | {"temperature": 1.0, "stop": ["never said \x00"]},
-    {"max_tokens": 400, "temperature": 1.0, "n": 3},  # choices that have ended are not asked for again
+    {"max_tokens": 240, "temperature": 1.0, "n": 3},  # choices that have ended are not asked for again
 ]
 
 
