@@ -130,7 +130,7 @@ def _run_pool(served: Served, task: str) -> None:
 def _answers_while_killing(service: Service, task: str, asked: Sequence[Body]) -> list[Body]:
     def all_drafted_for() -> bool:
         counts = service.drafts(task)
-        return counts["sessions"] == len(asked) and counts["drafted"] - drafted >= 20 * len(asked)
+        return counts["sessions"] == len(asked) and counts["drafted"] - drafted >= 10 * len(asked)
 
     answers: list[Body] = []
     drafted = service.drafts(task)["drafted"]
