@@ -3,21 +3,25 @@
 A pass of a few rows waits for memory, so the weight is laid out beforehand and read once in few bytes: by oneDNN in its
 own dtype or, for bf16 on a processor that cannot multiply it, by FBGEMM as fp16, which has more digits (2 to 3 times as
 fast there for 4 to 8 rows). Small weights are left to plain kernels, whose calls cost less. Whether a kernel gives a
-row the same bits whatever the number of rows is checked for every shape when a model is loaded, by comparing bits;
-where it does not (another processor, another thread count) it gets tiles of a fixed number of rows, so that it always
-sees the same shape.
+row the same bits whatever the number of rows is checked for every shape when a model is loaded, by comparing bits.
+Some do up to a number of rows only (AMX: 32, from where on it sums in other blocks), and longer inputs are cut there;
+where none does (another processor, another thread count) the kernel gets tiles of a fixed number of rows, so that it
+always sees the same shape.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 MIN_ROWS = 4  # one row may take a matrix-vector kernel, which sums in another order
 MAX_ROWS = 256  # longer inputs are cut, so that no row count occurs that was not probed in kind
+_CUTS = (MAX_ROWS, 128, 64, 32, 16)  # where inputs may be cut, the longest piece that keeps its bits first
 _TILE_ROWS = 8
 _SMALL = 1 << 17  # weights; those stay in a core's cache, where a plain call takes 5 to 20 us, the others' 20 to 60
 _MOST_FP16 = 65504.0
@@ -30,6 +34,16 @@ Kernel = Callable[[torch.Tensor, torch.Tensor | None], Product]
 def activation_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """What a model of `dtype` computes in between its products: fp32 for bf16 where the processor has no bf16."""
     return torch.float32 if dtype == torch.bfloat16 and device.type == "cpu" and _bf16_is_emulated() else dtype
+
+
+class _Bounds(NamedTuple):
+    """Between how many rows a kernel gives a row the same bits; `most` = 0: for no two numbers of them."""
+
+    least: int
+    most: int
+
+
+_ANY = _Bounds(MIN_ROWS, sys.maxsize)
 
 
 class Linear:
@@ -45,15 +59,14 @@ class Linear:
         self._product = kernel(computed, None if bias is None else bias.to(computed.dtype))
         self._on_cpu = weight.device.type == "cpu"
         threads = torch.get_num_threads()
-        least = _least_rows(kernel, *weight.shape, computed.dtype, threads) if self._on_cpu else MIN_ROWS
-        self._tiled = least is None
-        self.min_rows = least or 1
+        self._rows = _bounds(kernel, *weight.shape, computed.dtype, threads) if self._on_cpu else _ANY
+        self.min_rows = self._rows.least
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self._tiled:
+        if not self._rows.most:
             return _by_tiles(self._product, x)
-        if self._on_cpu and x.shape[0] > MAX_ROWS:
-            return torch.cat([self._product(part) for part in _parts(x)])
+        if x.shape[0] > self._rows.most:
+            return torch.cat([self._product(part) for part in _parts(x, self._rows.most)])
         return self._product(x)
 
 
@@ -91,10 +104,10 @@ def _bf16_is_emulated() -> bool:
     return "fbgemm" in torch.backends.quantized.supported_engines and not any(supported() for supported in native)
 
 
-def _parts(x: torch.Tensor) -> list[torch.Tensor]:
-    """Cut rows into pieces of at most `MAX_ROWS`, none shorter than `MIN_ROWS`."""
-    sizes = [MAX_ROWS] * (x.shape[0] // MAX_ROWS)
-    rest = x.shape[0] % MAX_ROWS
+def _parts(x: torch.Tensor, most: int) -> list[torch.Tensor]:
+    """Cut rows into pieces of at most `most`, none shorter than `MIN_ROWS`."""
+    sizes = [most] * (x.shape[0] // most)
+    rest = x.shape[0] % most
     if 0 < rest < MIN_ROWS:
         sizes[-1] -= MIN_ROWS
         rest += MIN_ROWS
@@ -110,8 +123,8 @@ def _by_tiles(product: Product, x: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _least_rows(kernel: Kernel, out_features: int, in_features: int, dtype: torch.dtype, threads: int) -> int | None:
-    """From how many rows on products of this shape give each row the bits it has in a tile; None where they do not.
+def _bounds(kernel: Kernel, out_features: int, in_features: int, dtype: torch.dtype, threads: int) -> _Bounds:
+    """Between how many rows products of this shape give each row the bits it has in a tile.
 
     Each sum's terms cancel, so that what is left is what rounding made of it: a kernel that sums in another order shows
     in nearly every entry, where with plain random numbers it may show in one of thousands, or in none.
@@ -124,7 +137,7 @@ def _least_rows(kernel: Kernel, out_features: int, in_features: int, dtype: torc
     x = F.pad(torch.cat([half, half[:, order]], 1), (0, in_features % 2))
     product = kernel(weight, None)
     wanted = _by_tiles(product, x)
-    if not all(torch.equal(product(x[:rows]), wanted[:rows]) for rows in _PROBED_ROWS):
-        return None
-    fewer = all(torch.equal(product(x[:rows]), wanted[:rows]) for rows in range(1, MIN_ROWS))
-    return 1 if fewer else MIN_ROWS
+    alike = {rows for rows in (1, 2, 3, *_PROBED_ROWS) if torch.equal(product(x[:rows]), wanted[:rows])}
+    least = 1 if {1, 2, 3} <= alike else MIN_ROWS
+    most = next((cut for cut in _CUTS if alike.issuperset(rows for rows in _PROBED_ROWS if rows <= cut)), 0)
+    return _Bounds(least if most else 1, most)
