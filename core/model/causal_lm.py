@@ -90,19 +90,19 @@ class CausalLM(Model):
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
         spans = self._make_room(batch)
         tokens = [token for rows in batch for token in rows.tokens]
-        plan = self._planner.plan(tokens, spans, self._padded(max(len(tokens), self._transformer.min_rows)))
+        plan = self._planner.plan(tokens, spans, self._stepped(self._transformer.padded(len(tokens))))
         wanted = _wanted(batch, spans)
         if not wanted:
             hidden = self._transformer(plan, self._cache)
             return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
-        padding = [wanted[-1]] * (self._padded(max(len(wanted), self._head.min_rows)) - len(wanted))
+        padding = [wanted[-1]] * (self._stepped(self._head.padded(len(wanted))) - len(wanted))
         return self._pass(plan, self._tensor(wanted + padding))[: len(wanted)].float()
 
     def _launch(self, plan: Plan, wanted: torch.Tensor) -> torch.Tensor:
         """Logits of the `wanted` rows of a pass."""
         return self._head(self._transformer(plan, self._cache).index_select(0, wanted))
 
-    def _padded(self, rows: int) -> int:
+    def _stepped(self, rows: int) -> int:
         return -(-rows // self._row_step) * self._row_step
 
     def _make_room(self, batch: Sequence[Rows]) -> list[Span]:

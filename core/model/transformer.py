@@ -46,8 +46,6 @@ class Transformer:
         self._layers = layers
         self._norm = norm
         self._rotary = Rotary(config, embedding.dtype, embedding.device)
-        linears = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-        self.min_rows = max(linear.min_rows for linear in linears)
 
     def __call__(self, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
         """One pass over the rows of `plan`; `cache` is [layers, 2 * kv heads, pages, ...]."""
@@ -58,6 +56,11 @@ class Transformer:
             x = x + layer.out(self._attention(heads, plan, layer_cache))
             x = x + self._mlp(layer, self._normed(x, layer.mlp_norm))
         return self._normed(x, self._norm)
+
+    def padded(self, rows: int) -> int:
+        """How many rows to feed where so many are wanted; every layer's products are of the same shapes."""
+        layer = self._layers[0]
+        return max(linear.padded(rows) for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))
 
     def _heads(self, layer: Layer, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Queries, keys and values: [rows, heads + 2 * kv heads, head_dim], the former two rotated."""

@@ -66,6 +66,33 @@ def test_the_product_is_right(dtype: torch.dtype) -> None:
     torch.testing.assert_close(Linear(weight, bias)(x).float(), x.float() @ weight.float().T + bias, **near)
 
 
+@pytest.mark.parametrize(("amx", "fed"), [(False, 33), (True, 48)])
+def test_rows_fill_the_tiles_of_amx_where_that_is_quicker(monkeypatch: pytest.MonkeyPatch, amx: bool, fed: int) -> None:
+    monkeypatch.setattr(linear, "_bf16_is_emulated", lambda: False)
+    monkeypatch.setattr(linear, "_has_amx", lambda: amx)
+    large, small = (Linear(torch.randn(shape, dtype=torch.bfloat16)) for shape in [(1024, 512), (64, 64)])
+    assert large.padded(33) == fed
+    assert large.padded(32) == 32
+    assert small.padded(33) == 33
+    assert small.padded(1) == small.min_rows
+
+
+def test_inputs_are_cut_where_a_kernel_begins_to_sum_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def otherwise_from_33_on(weight: torch.Tensor, _: torch.Tensor | None) -> linear.Product:
+        halves = [part.contiguous() for part in weight.chunk(2, 1)]
+
+        def product(x: torch.Tensor) -> torch.Tensor:
+            if len(x) <= 32:
+                return torch.stack([weight @ row for row in x])
+            return torch.stack([sum(half @ part for half, part in zip(halves, row.chunk(2), strict=True)) for row in x])
+
+        return product
+
+    monkeypatch.setattr(linear, "_kernel", lambda *_, **__: otherwise_from_33_on)
+    weight, x = torch.randn(96, 64), torch.randn(70, 64)
+    assert torch.equal(Linear(weight)(x), torch.stack([weight @ row for row in x]))
+
+
 def test_weights_beyond_fp16_are_multiplied_in_their_own_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "_bf16_is_emulated", lambda: True)
     weight = torch.randn(1024, 512, dtype=torch.bfloat16)
