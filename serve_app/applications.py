@@ -7,13 +7,14 @@ everything else serves on. `service` and `pool` are the doors for `serve run` an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ray import serve
 from ray.serve import Application, RunTarget
 
 from core.errors import ConfigError
+from core.openmp import TEAM
 from serve_app.bundled import Served, with_bundle
 from serve_app.config import Actors, load_config, pool_application
 from serve_app.draft_pool import DraftPool
@@ -35,6 +36,7 @@ def core_application(served: Served) -> Application:
         config.target.actors,
         max_ongoing_requests=config.target.max_sessions,
         max_queued_requests=config.target.max_queued,
+        environment=TEAM if config.target.threads > 1 else None,
     ).bind(config)
     router = None if served.router is None else _deployment(TaskRouter, config.router.actors).bind(served.router)
     ingress = _deployment(
@@ -83,7 +85,9 @@ def run(served: Served, host: str, port: int) -> None:
     serve.run_many(targets(served))
 
 
-def _deployment(cls: Callable[..., Any], actors: Actors, **options: Any) -> serve.Deployment:
+def _deployment(
+    cls: Callable[..., Any], actors: Actors, environment: Mapping[str, str] | None = None, **options: Any
+) -> serve.Deployment:
     scale: dict[str, Any] = {"num_replicas": actors.replicas}
     if actors.autoscaling is not None:
         scale = {"num_replicas": None, "autoscaling_config": actors.autoscaling.model_dump()}
@@ -96,6 +100,7 @@ def _deployment(cls: Callable[..., Any], actors: Actors, **options: Any) -> serv
             "num_cpus": actors.num_cpus,
             "num_gpus": actors.num_gpus,
             "resources": actors.resources,
+            **({"runtime_env": {"env_vars": dict(environment)}} if environment else {}),
         },
         **scale,
         **options,

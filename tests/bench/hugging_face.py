@@ -7,8 +7,10 @@ are ours.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +19,8 @@ from typing import Any, NamedTuple
 from core.family import DRAFT_DIR
 from tests.bench.clock import now
 from tests.bench.engines import Answered
+
+_DEFAULTS = {"GOMP_SPINCOUNT": "300000"}  # libgomp's own, and not what our target is started with
 
 
 class Job(NamedTuple):
@@ -39,7 +43,8 @@ class HuggingFace:
         self._process = multiprocessing.get_context("spawn").Process(
             target=_serve, args=(theirs, target, dict(drafts), length, threads, device), daemon=True
         )
-        self._process.start()
+        with _environment(_DEFAULTS):
+            self._process.start()
         theirs.close()
         self._pipe.recv()
 
@@ -56,6 +61,19 @@ class HuggingFace:
         self._pipe.send(job)
         answered: Answered = self._pipe.recv()
         return answered
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """For what is started in it."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _serve(

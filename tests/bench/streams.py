@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--length", type=int, default=6, help="most tokens proposed for a pass")
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--threads", type=int, default=1, help="torch threads of the verifier")
+    parser.add_argument("--threads", type=int, default=2, help="torch threads of the verifier")
     parser.add_argument("--their-threads", type=int, default=2, help="torch threads of transformers")
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/streams"))
