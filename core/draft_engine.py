@@ -24,6 +24,7 @@ from core.warps import GeneratedCounts, score
 
 _MOST_PREPARED = 32  # lines of all sessions: they go through the model together
 _LITTLE_MORE = 1.2  # times one line
+_UNWANTED = 8  # asks for nothing, one after another: from then on a session's prompt is not read until it is asked for
 
 
 class DraftConfig(NamedTuple):
@@ -49,6 +50,7 @@ class DraftEngine:
         self._overlap = Overlap()
         self._confidence = Confidence()
         self._worth = 0.0  # as last told, for sessions that have not been told yet
+        self._unwanted = 0  # asks for nothing since the last for something
         self._sessions: dict[int, DraftSession] = {}
         self._numbers = count(-1, -1)  # of prepared lines in the model; sessions count upwards
 
@@ -83,6 +85,8 @@ class DraftEngine:
         self.close(opened.session)
         session = DraftSession(opened, peer, self._clock(), self._confidence)
         session.worth = self._worth
+        if self._unwanted >= _UNWANTED:
+            session.asked = 0
         self._sessions[opened.session] = session
         self._model.open(opened.session)
 
@@ -119,6 +123,7 @@ class DraftEngine:
                 self._round.observe(now - session.answered_at)
             session.due, session.answered_at = True, None
         self._worth = message.worth
+        self._unwanted = self._unwanted + 1 if message.wanted == 0 else 0
         known, proposed = len(session.committed), session.proposed
         over, cut = session.take(message)
         self._end(over)

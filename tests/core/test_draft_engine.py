@@ -107,6 +107,23 @@ def test_penalties_count_what_was_committed_before_the_draft_joined() -> None:
     assert drafted(engine) == [Propose(1, 0, len(PROMPT) + 30, tuple(answer[30:38]))]
 
 
+def test_a_draft_of_which_nothing_is_wanted_reads_no_prompt_until_something_is() -> None:
+    engine, _, _ = draft()
+    asked = request(60)
+    engine.open(opened(asked), VERIFIER)
+    assert len(drafted(engine)[0].tokens) == 4
+    for index in range(8):
+        engine.receive(VERIFIER, Commit(1, len(PROMPT) + index, (7,), wanted=0))
+    steps = engine.counts["steps"]
+    engine.open(opened(asked, 2), VERIFIER)
+    assert Propose(2, 0, len(PROMPT), ()) in drafted(engine)
+    assert engine.counts["steps"] == steps
+    engine.receive(VERIFIER, Commit(2, len(PROMPT), (7,), wanted=2))
+    assert [len(proposal.tokens) for proposal in drafted(engine)] == [2]
+    engine.open(opened(asked, 3), VERIFIER)
+    assert [len(proposal.tokens) for proposal in drafted(engine)] == [4]
+
+
 def test_many_sessions_are_drafted_in_one_pass() -> None:
     engine, model, _ = draft()
     batches: list[int] = []
