@@ -83,11 +83,12 @@ def _plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
 def _packed(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
     """The weight in oneDNN's own layout where that exists (private operators of torch, used in this file only).
 
-    It is laid out for one row: of its layouts that is the quickest for up to 16 rows of bf16 on AMX (by 5 to 8 %), and
-    the one whose sums there do not depend on the number of rows; laid out for more it sums otherwise from 33 on.
+    bf16 is laid out for one row: of its layouts that is the quickest for up to 16 rows (by 5 to 8 % on AMX), and the
+    one whose sums on AMX do not depend on the number of rows; laid out for more it sums otherwise from 33 on. fp32 is
+    left to oneDNN, whose choice is quicker there from 2 rows on.
     """
     try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight, 1)
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, 1 if weight.dtype == torch.bfloat16 else None)
     except (AttributeError, RuntimeError):  # torch without the operator, or a processor without the dtype
         return _plain(weight, bias)
     product = torch.ops.mkldnn._linear_pointwise
