@@ -44,7 +44,9 @@ class Target(Section):
     model: str = Field(description="directory, hub id, or family:target")
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     device: str = "cpu"
-    threads: int = Field(1, ge=1, description="torch threads, on a CPU")
+    threads: int = Field(
+        1, ge=1, description="torch threads, on a CPU: several pay from some 100 million weights on; bits may differ"
+    )
     max_sessions: int = Field(32, ge=1, description="generations in one pass")
     cache_tokens: int | None = Field(
         None,
