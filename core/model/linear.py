@@ -57,9 +57,8 @@ class Linear:
         computed = weight.to(activation_dtype(weight.dtype, weight.device))
         kernel = _kernel(computed, widened=computed.dtype != weight.dtype)
         self._product = kernel(computed, None if bias is None else bias.to(computed.dtype))
-        self._on_cpu = weight.device.type == "cpu"
-        threads = torch.get_num_threads()
-        self._rows = _bounds(kernel, *weight.shape, computed.dtype, threads) if self._on_cpu else _ANY
+        on_cpu, threads = weight.device.type == "cpu", torch.get_num_threads()
+        self._rows = _bounds(kernel, *weight.shape, computed.dtype, threads) if on_cpu else _ANY
         self.min_rows = self._rows.least
         self._step = _AMX_ROWS if kernel is _packed and computed.dtype == torch.bfloat16 and _has_amx() else 1
 

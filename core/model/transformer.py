@@ -44,6 +44,7 @@ class Transformer:
         self._config = config
         self._embedding = embedding
         self._layers = layers
+        self._linears = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
         self._norm = norm
         self._rotary = Rotary(config, embedding.dtype, embedding.device)
 
@@ -58,9 +59,8 @@ class Transformer:
         return self._normed(x, self._norm)
 
     def padded(self, rows: int) -> int:
-        """How many rows to feed where so many are wanted; every layer's products are of the same shapes."""
-        layer = self._layers[0]
-        return max(linear.padded(rows) for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))
+        """How many rows to feed where so many are wanted: a layer's kernels depend on its weights too."""
+        return max(linear.padded(rows) for linear in self._linears)
 
     def _heads(self, layer: Layer, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Queries, keys and values: [rows, heads + 2 * kv heads, head_dim], the former two rotated."""

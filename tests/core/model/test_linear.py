@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
+from core.family import TARGET_DIR
 from core.model import linear
+from core.model.causal_lm import load_model
 from core.model.linear import MAX_ROWS, Linear, activation_dtype
 
 ROWS = (4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 100, MAX_ROWS, MAX_ROWS + 1, MAX_ROWS + 3, 2 * MAX_ROWS + 2)
@@ -78,10 +80,13 @@ def test_rows_fill_the_tiles_of_amx_where_that_is_quicker(monkeypatch: pytest.Mo
 
 
 def test_inputs_are_cut_where_a_kernel_begins_to_sum_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
     def otherwise_from_33_on(weight: torch.Tensor, _: torch.Tensor | None) -> linear.Product:
         halves = [part.contiguous() for part in weight.chunk(2, 1)]
 
         def product(x: torch.Tensor) -> torch.Tensor:
+            lengths.append(len(x))
             if len(x) <= 32:
                 return torch.stack([weight @ row for row in x])
             return torch.stack([sum(half @ part for half, part in zip(halves, row.chunk(2), strict=True)) for row in x])
@@ -90,7 +95,17 @@ def test_inputs_are_cut_where_a_kernel_begins_to_sum_otherwise(monkeypatch: pyte
 
     monkeypatch.setattr(linear, "_kernel", lambda *_, **__: otherwise_from_33_on)
     weight, x = torch.randn(96, 64), torch.randn(70, 64)
-    assert torch.equal(Linear(weight)(x), torch.stack([weight @ row for row in x]))
+    layer = Linear(weight)
+    lengths.clear()
+    assert torch.equal(layer(x), torch.stack([weight @ row for row in x]))
+    assert lengths == [32, 32, 6]
+
+
+def test_a_pass_has_the_rows_that_the_most_demanding_layer_wants() -> None:
+    """Where one layer's weights are beyond fp16 its kernels are not those of the others."""
+    transformer = load_model(TARGET_DIR, dtype=torch.float32, num_pages=1)._transformer
+    transformer._layers[-1].down.min_rows = 7
+    assert transformer.padded(1) == 7
 
 
 def test_weights_beyond_fp16_are_multiplied_in_their_own_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
