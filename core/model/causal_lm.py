@@ -2,7 +2,7 @@
 
 A token's logits are a function of its own prefix, bit for bit, on one machine with one thread count: linear layers
 are probed for it when loaded (linear.py), attention is laid into tiles that depend on the position only
-(attention.py), and everything else works row by row. Passes of fewer rows than the linear layers want are padded. On a
+(attention.py), and everything else works row by row. Passes are padded to the rows that the linear layers want. On a
 GPU small passes are replayed from recordings (graphs.py), and padded so that few of them do.
 """
 
@@ -17,7 +17,7 @@ from core.model.attention import Plan, Planner, Span
 from core.model.base import Model, Rows
 from core.model.config import ModelConfig
 from core.model.graphs import Graphs, Pass, Recorder, cuda_recorder
-from core.model.linear import Linear, activation_dtype
+from core.model.linear import Linear, activation_dtype, padded
 from core.model.loader import Weights, resolve
 from core.model.pages import PAGE_SIZE, PagePool
 from core.model.transformer import Layer, Transformer
@@ -95,7 +95,7 @@ class CausalLM(Model):
         if not wanted:
             hidden = self._transformer(plan, self._cache)
             return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
-        padding = [wanted[-1]] * (self._stepped(self._head.padded(len(wanted))) - len(wanted))
+        padding = [wanted[-1]] * (self._stepped(padded(len(wanted), self._head.sizes)) - len(wanted))
         return self._pass(plan, self._tensor(wanted + padding))[: len(wanted)].float()
 
     def _launch(self, plan: Plan, wanted: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from core.model.attention import Plan, attend
 from core.model.config import ModelConfig
-from core.model.linear import Linear
+from core.model.linear import Linear, padded
 from core.model.rotary import Rotary, rotate_
 
 # torch cuts longer elementwise work between threads anywhere, and where a cut falls `exp` rounds differently.
@@ -44,7 +44,8 @@ class Transformer:
         self._config = config
         self._embedding = embedding
         self._layers = layers
-        self._linears = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        linears = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        self._sizes = {linear.sizes for linear in linears}
         self._norm = norm
         self._rotary = Rotary(config, embedding.dtype, embedding.device)
 
@@ -60,7 +61,7 @@ class Transformer:
 
     def padded(self, rows: int) -> int:
         """How many rows to feed where so many are wanted: a layer's kernels depend on its weights too."""
-        return max(linear.padded(rows) for linear in self._linears)
+        return max(padded(rows, sizes) for sizes in self._sizes)
 
     def _heads(self, layer: Layer, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Queries, keys and values: [rows, heads + 2 * kv heads, head_dim], the former two rotated."""

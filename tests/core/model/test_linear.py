@@ -10,9 +10,10 @@ import torch
 from core.family import TARGET_DIR
 from core.model import linear
 from core.model.causal_lm import load_model
-from core.model.linear import MAX_ROWS, Linear, activation_dtype
+from core.model.linear import Linear, activation_dtype, padded
+from core.model.transformer import Transformer
 
-ROWS = (4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 100, MAX_ROWS, MAX_ROWS + 1, MAX_ROWS + 3, 2 * MAX_ROWS + 2)
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 31, 33, 41, 100, 127, 256, 257, 259, 514)
 
 CPU = torch.device("cpu")
 KERNELS = {"oneDNN": linear._packed, "plain": linear._plain}
@@ -53,7 +54,7 @@ def check_rows(shape: tuple[int, int], bias: bool, dtype: torch.dtype, counts: S
     x = torch.randn(max(counts), shape[1], dtype=activation_dtype(dtype, CPU))
     wanted = layer(x)
     assert wanted.shape == (len(x), shape[0])
-    for rows in [layer.min_rows, *counts]:
+    for rows in counts:
         assert torch.equal(layer(x[:rows]), wanted[:rows])
         assert torch.equal(layer(x[-rows:]), wanted[-rows:])
 
@@ -73,39 +74,54 @@ def test_rows_fill_the_tiles_of_amx_where_that_is_quicker(monkeypatch: pytest.Mo
     monkeypatch.setattr(linear, "_bf16_is_emulated", lambda: False)
     monkeypatch.setattr(linear, "_has_amx", lambda: amx)
     large, small = (Linear(torch.randn(shape, dtype=torch.bfloat16)) for shape in [(1024, 512), (64, 64)])
-    assert large.padded(33) == fed
-    assert large.padded(32) == 32
-    assert small.padded(33) == 33
-    assert small.padded(1) == small.min_rows
+    assert padded(33, large.sizes) == fed
+    assert padded(32, large.sizes) == 32
+    assert padded(33, small.sizes) == 33
 
 
-def test_inputs_are_cut_where_a_kernel_begins_to_sum_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths: list[int] = []
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows a kernel was given that sums in halves seven rows, a left-over row after 16, and more than 32."""
+    fed: list[int] = []
 
-    def otherwise_from_33_on(weight: torch.Tensor, _: torch.Tensor | None) -> linear.Product:
+    def sometimes_otherwise(weight: torch.Tensor, _: torch.Tensor | None) -> linear.Product:
         halves = [part.contiguous() for part in weight.chunk(2, 1)]
 
+        def in_halves(row: torch.Tensor) -> torch.Tensor:
+            return sum(half @ part for half, part in zip(halves, row.chunk(2), strict=True))
+
         def product(x: torch.Tensor) -> torch.Tensor:
-            lengths.append(len(x))
-            if len(x) <= 32:
-                return torch.stack([weight @ row for row in x])
-            return torch.stack([sum(half @ part for half, part in zip(halves, row.chunk(2), strict=True)) for row in x])
+            rows = len(x)
+            fed.append(rows)
+            otherwise = range(16, 17) if rows == 17 else range(rows if rows == 7 or rows > 32 else 0)
+            return torch.stack([in_halves(row) if i in otherwise else weight @ row for i, row in enumerate(x)])
 
         return product
 
-    monkeypatch.setattr(linear, "_kernel", lambda *_, **__: otherwise_from_33_on)
-    weight, x = torch.randn(96, 64), torch.randn(70, 64)
+    monkeypatch.setattr(linear, "_kernel", lambda *_, **__: sometimes_otherwise)
+    return fed
+
+
+@pytest.mark.parametrize(
+    ("rows", "pieces"), [(6, [6]), (7, [8]), (8, [8]), (17, [18]), (32, [32]), (33, [32, 1]), (71, [32, 32, 8])]
+)
+def test_a_kernel_never_sees_a_number_of_rows_that_it_sums_otherwise(
+    fed: list[int], rows: int, pieces: list[int]
+) -> None:
+    weight, x = torch.randn(96, 64), torch.randn(rows, 64)
     layer = Linear(weight)
-    lengths.clear()
+    assert padded(rows, layer.sizes) == sum(pieces)
+    fed.clear()
     assert torch.equal(layer(x), torch.stack([weight @ row for row in x]))
-    assert lengths == [32, 32, 6]
+    assert fed == pieces
 
 
 def test_a_pass_has_the_rows_that_the_most_demanding_layer_wants() -> None:
     """Where one layer's weights are beyond fp16 its kernels are not those of the others."""
-    transformer = load_model(TARGET_DIR, dtype=torch.float32, num_pages=1)._transformer
-    transformer._layers[-1].down.min_rows = 7
-    assert transformer.padded(1) == 7
+    usual = load_model(TARGET_DIR, dtype=torch.float32, num_pages=1)._transformer
+    usual._layers[-1].down.sizes = (7, 9)
+    transformer = Transformer(usual._config, usual._embedding, usual._layers, usual._norm)
+    assert [transformer.padded(rows) for rows in (1, 8, 10)] == [7, 9, 16]
 
 
 def test_weights_beyond_fp16_are_multiplied_in_their_own_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
