@@ -24,7 +24,7 @@ from core.warps import GeneratedCounts, score
 
 _MOST_PREPARED = 32  # lines of all sessions: they go through the model together
 _LITTLE_MORE = 1.2  # times one line
-_UNWANTED = 8  # asks for nothing, one after another: from then on a session's prompt is not read until it is asked for
+_UNWANTED = 3  # asks for nothing, one after another: from then on a session's prompt is not read until it is asked for
 
 
 class DraftConfig(NamedTuple):
@@ -34,6 +34,7 @@ class DraftConfig(NamedTuple):
     prefill_chunk: int = 256
     session_lease: float = 10.0
     first_repeat: float = 0.05  # before a round has been measured
+    idle_repeat: float = 1.0  # where nothing is wanted: the verifier tells no more until it is, or hears of us
 
 
 class DraftEngine:
@@ -119,7 +120,7 @@ class DraftEngine:
             return None
         now = session.heard_at = self._clock()
         if message.tokens:  # without any it only says that the session lives
-            if session.answered_at is not None:
+            if session.answered_at is not None and session.asked:
                 self._round.observe(now - session.answered_at)
             session.due, session.answered_at = True, None
         self._worth = message.worth
@@ -142,7 +143,7 @@ class DraftEngine:
         now = self._clock()
         messages: list[tuple[bytes, Propose]] = []
         for session in self._sessions.values():
-            if (session.due and session.complete) or now >= session.told_at + self._repeat_after():
+            if (session.due and session.complete) or now >= self._repeat_at(session):
                 session.told_at = now
                 if session.answered_at is None:  # from the first answer: from repeats, a round would seem ever shorter
                     session.answered_at = now
@@ -164,8 +165,7 @@ class DraftEngine:
             return None
         if self.drafting:
             return 0.0
-        oldest = min(session.told_at for session in self._sessions.values())
-        return max(0.0, oldest + self._repeat_after() - self._clock())
+        return max(0.0, min(map(self._repeat_at, self._sessions.values())) - self._clock())
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -262,8 +262,8 @@ class DraftEngine:
         if kept < self._model.num_cached(line.number):
             self._model.rollback(line.number, kept)
 
-    def _repeat_after(self) -> float:
-        return 3 * self._round.mean
+    def _repeat_at(self, session: DraftSession) -> float:
+        return session.told_at + (3 * self._round.mean if session.asked else self.config.idle_repeat)
 
     def _score(self, session: DraftSession, line: Line, logits: torch.Tensor) -> torch.Tensor:
         params, length = session.opened.params, session.length(line)

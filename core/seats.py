@@ -56,9 +56,10 @@ class Seats:
             self._drop("stale")
             if message.base > session.length:
                 return
-        seat.heard(message.base, len(message.tokens), now, waited=self.waited)
+        answers = seat.heard(message.base, len(message.tokens), now, waited=self.waited)
         if message.base < session.length:
-            self._tell(session, now)
+            if session.ask.most or not answers:
+                self._tell(session, now)
         elif repeated:  # nothing to tell, but a draft that hears nothing for long takes the session for dead
             self._outbox[peer, session.number] = session.commit_message()
 
@@ -108,7 +109,8 @@ class Seats:
         for session, own in zip(drafted, prospects, strict=True):
             wait = second if own.wait == longest else longest
             self._ask(session, Prospect(tokens - own.tokens, rows - own.rows, wait, len(drafted) - 1))
-            self._tell(session, now)
+            if session.ask.most or not (session.seat and session.seat.idle):
+                self._tell(session, now)
 
     def _prospect(self, session: VerifySession) -> Prospect:
         """What the session's next pass is expected to be, as things stand."""
@@ -126,9 +128,12 @@ class Seats:
         session.probing = session.ask.most > best.most == 0
 
     def _tell(self, session: VerifySession, now: float) -> None:
-        assert session.seat is not None
-        self._outbox[session.seat.peer, session.number] = session.commit_message()
-        session.seat.asked(session.length, now)
+        """A draft that was told that nothing is wanted hears no more until something is, or it speaks up itself."""
+        seat = session.seat
+        assert seat is not None
+        self._outbox[seat.peer, session.number] = session.commit_message()
+        seat.asked(session.length, now)
+        seat.idle = session.ask.most == 0
 
     def _lapsed(self, seat: Seat, now: float) -> bool:
         """A draft that let its lease and its repeats pass is forgotten until it is heard."""

@@ -32,8 +32,8 @@ class Seat:
     """The draft that holds a session: who it is, what it knows, what it has in hand for the next pass.
 
     `base` is the highest count of committed tokens heard from it; `candidate` the proposed tokens that follow the
-    committed ones; `answered` whether it has spoken since the last commit; `reply` how long its process takes to
-    answer.
+    committed ones; `answered` whether it has spoken since the last commit; `idle` whether it was last told that nothing
+    is wanted of it; `reply` how long its process takes to answer.
     """
 
     def __init__(self, peer: bytes, number: int, now: float, reply: Reply) -> None:
@@ -44,6 +44,7 @@ class Seat:
         self.base = 0
         self.candidate: tuple[int, ...] = ()
         self.answered = False
+        self.idle = False
         self.heard_at = now
         self.misses = 0
         self._asks: dict[int, _Asked] = {}  # by the committed length that the draft was told
@@ -57,8 +58,9 @@ class Seat:
         while len(self._asks) > ASKS_REMEMBERED:
             del self._asks[min(self._asks)]
 
-    def heard(self, base: int, num_tokens: int, now: float, *, waited: bool) -> None:
-        """A Propose with `base` arrived; only the answer to an ask measures the reply and forgives earlier misses.
+    def heard(self, base: int, num_tokens: int, now: float, *, waited: bool) -> bool:
+        """A Propose with `base` arrived; only the answer to an ask, which makes this true, measures the reply and
+        forgives earlier misses.
 
         Anything else would let a draft that chatters without answering be waited for at every pass. What was read
         only after a pass, not `waited` for, may have come long before, but not before the pass began without it.
@@ -67,13 +69,14 @@ class Seat:
         self.base = max(self.base, base)
         ask = self._asks.pop(base, None)
         if ask is None:
-            return
+            return False
         self.misses = 0
         seconds, expected = now - ask.at, self.reply.mean(num_tokens)
         if waited or not self.reply.known or seconds < expected:
             self.reply.observe(num_tokens, seconds)
         elif (least := min(seconds, _BEYOND * ask.in_vain)) > expected:
             self.reply.observe(num_tokens, least)
+        return True
 
     def arrival(self, length: int, likely: float, most: int, now: float) -> float:
         """Seconds until the answer to the ask at `length` is expected, `likely` tokens and `most` at the most; 0 with

@@ -191,6 +191,19 @@ def test_what_is_wanted_reaches_the_draft_and_bounds_the_pass() -> None:
     assert max(run.proposed for run in bench.runs[number]) == 4
 
 
+def test_a_draft_of_which_nothing_is_wanted_is_left_alone_until_something_is() -> None:
+    simulation = Simulation()
+    asked = request(900)
+    number = simulation.generate(asked)
+    draft = simulation.draft(PASS / 3, ToyModel(salt=1))
+    simulation.join(draft, number, asked)
+    simulation.run()
+    runs = simulation.target.runs[number]
+    asks = sum(run.proposed > 0 for run in runs)
+    assert len(runs) > 850
+    assert 10 < asks < draft.engine.counts["rounds"] < 3 * asks
+
+
 def test_no_cost_of_drafting_makes_it_slower_than_plain() -> None:
     """No cliff: whatever a draft's cost, the chosen lengths are as quick as plain decoding, give or take 3 %."""
     for cost in (PASS / 50, PASS / 8, PASS / 2):

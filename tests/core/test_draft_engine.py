@@ -112,7 +112,7 @@ def test_a_draft_of_which_nothing_is_wanted_reads_no_prompt_until_something_is()
     asked = request(60)
     engine.open(opened(asked), VERIFIER)
     assert len(drafted(engine)[0].tokens) == 4
-    for index in range(8):
+    for index in range(3):
         engine.receive(VERIFIER, Commit(1, len(PROMPT) + index, (7,), wanted=0))
     steps = engine.counts["steps"]
     engine.open(opened(asked, 2), VERIFIER)
@@ -227,6 +227,23 @@ def test_repeats_do_not_come_ever_faster() -> None:
             sent += len(engine.outgoing())
         engine.receive(VERIFIER, Commit(1, proposals[-1].base, proposals[-1].tokens))
     assert sent < 100
+
+
+def test_where_nothing_is_wanted_silence_is_met_with_a_repeat_after_a_second() -> None:
+    engine, _, clock = draft(idle_repeat=1.0)
+    engine.open(opened(request(2000)), VERIFIER)
+    drafted(engine)
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), (7,), wanted=0))
+    known = Propose(1, 0, len(PROMPT) + 1, ())
+    assert drafted(engine) == [known]
+    clock.now += 0.95
+    assert engine.outgoing() == []
+    assert 0.0 < (engine.wait() or 0.0) < 0.06
+    clock.now += 0.06
+    assert [message for _, message in engine.outgoing()] == [known]
+    engine.receive(VERIFIER, Commit(1, len(PROMPT) + 1, (5,) * 40, wanted=2))  # what it took is no round
+    assert [len(proposal.tokens) for proposal in drafted(engine)] == [2]
+    assert 0.0 < (engine.wait() or 0.0) < 0.06
 
 
 def test_word_that_the_session_lives_needs_no_answer() -> None:
