@@ -13,7 +13,7 @@ from core.errors import ConfigError
 from core.family import locate
 from core.openmp import TEAM
 from serve_app import ingress
-from serve_app.applications import core_application, pool, service, targets
+from serve_app.applications import ENVIRONMENT, core_application, pool, service, targets
 from serve_app.bundled import Served
 from serve_app.config import load_config, parse_config, pool_application, shipped_configs
 
@@ -46,12 +46,12 @@ def test_the_smallest_limits_build_applications_too(path: str) -> None:
     assert targets(Served(parse_config(changed(path, 1))))
 
 
-@pytest.mark.parametrize(("threads", "told"), [(1, None), (2, TEAM)])
-def test_a_verifier_of_several_threads_is_told_how_they_wait(threads: int, told: dict[str, str] | None) -> None:
+@pytest.mark.parametrize(("threads", "told"), [(1, {}), (2, TEAM)])
+def test_a_verifier_of_several_threads_is_told_how_they_wait(threads: int, told: dict[str, str]) -> None:
     built = core_application(Served(parse_config(changed("target.threads", threads))))
     verifier = built._bound_deployment.init_args[1]._bound_deployment
     assert verifier.name == "TargetVerifier"
-    assert verifier.ray_actor_options.get("runtime_env", {}).get("env_vars") == told
+    assert verifier.ray_actor_options["runtime_env"]["env_vars"] == ENVIRONMENT | told
 
 
 def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
