@@ -14,13 +14,14 @@ from typing import NamedTuple
 import torch
 
 from core.confidence import Confidence
-from core.draft_session import RUNNERS_UP, DraftSession, Guess, Line
+from core.draft_pass import DraftPass, Part
+from core.draft_session import DraftSession, Line
 from core.errors import OutOfPages
+from core.guess import Guess
 from core.messages import Close, Commit, OpenSession, Propose
 from core.model.base import Model, Rows
 from core.overlap import Overlap
 from core.step_costs import Smoothed, StepCosts
-from core.warps import GeneratedCounts, score
 
 _MOST_PREPARED = 32  # lines of all sessions: they go through the model together
 _LITTLE_MORE = 1.2  # times one line
@@ -45,6 +46,7 @@ class DraftEngine:
         self.counts: Counter[str] = Counter()
         self._model = model
         self._num_valid = num_valid
+        self._pass = DraftPass(model, num_valid)
         self._clock = clock
         self._round = Smoothed(config.first_repeat / 3)
         self._costs = StepCosts()  # of a pass by its lines
@@ -169,25 +171,23 @@ class DraftEngine:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One draft pass: a token for every unfinished line, or a chunk of the prompt."""
-        batch = [(session, line, self._rows(session, line)) for session, line in self._unfinished()]
-        if not batch:
+        """A token for every unfinished line or a chunk of the prompt, in one pass; or all their tokens, in a loop."""
+        parts = [Part(session, line, self._rows(session, line)) for session, line in self._unfinished()]
+        if not parts:
             return
         began = self._clock()
         try:
-            logits = self._model.forward([rows for *_, rows in batch])
+            found = self._pass(parts)
         except OutOfPages:
             if not self._unprepare():
                 raise
             return
-        drafting = [(session, line) for session, line, rows in batch if rows.num_logits]
-        if drafting:
-            scores = [self._score(*one, logits[row : row + 1]) for row, one in enumerate(drafting)]
-            for (session, line), guess in zip(drafting, _guesses(torch.cat(scores)), strict=True):
-                line.chain.append(guess)
-                self.counts["drafted" if line is session.line else "prepared"] += 1
-        if len(drafting) == len(batch):  # no prefill among it
-            self._costs.observe(len(batch), self._clock() - began)
+        for (session, line, _), guessed in found:
+            line.chain += guessed
+            self.counts["drafted" if line is session.line else "prepared"] += len(guessed)
+        steps = min(len(guessed) for _, guessed in found)
+        if steps:  # no prefill among it
+            self._costs.observe(len(found), (self._clock() - began) / steps)
         self.counts["steps"] += 1
 
     def _unfinished(self) -> list[tuple[DraftSession, Line]]:
@@ -264,20 +264,3 @@ class DraftEngine:
 
     def _repeat_at(self, session: DraftSession) -> float:
         return session.told_at + (3 * self._round.mean if session.asked else self.config.idle_repeat)
-
-    def _score(self, session: DraftSession, line: Line, logits: torch.Tensor) -> torch.Tensor:
-        params, length = session.opened.params, session.length(line)
-        history = GeneratedCounts()
-        if params.penalised:
-            history.update(session.tokens(line, session.opened.prompt_length, length))
-        return score(logits, params, session.noise, length, history, (), self._num_valid)
-
-
-def _guesses(scores: torch.Tensor) -> list[Guess]:
-    """The best token of each row [n, V], its lead, and those next to it."""
-    values, indices = scores.topk(min(1 + len(RUNNERS_UP), scores.shape[-1]))
-    rows = zip(scores.argmax(-1).tolist(), values.tolist(), indices.tolist(), strict=True)
-    # the highest score may be several tokens', of which topk names any
-    return [
-        Guess(best, high[0] - high[1], tuple(token for token in found if token != best)) for best, high, found in rows
-    ]

@@ -13,22 +13,10 @@ from typing import NamedTuple
 
 from core.confidence import Confidence
 from core.dice import NoiseWindow
+from core.guess import RUNNERS_UP, Guess
 from core.messages import Commit, OpenSession, Propose
 
-RUNNERS_UP = (
-    0.4,
-    0.16,
-    0.08,
-)  # how often the next best guesses are right where the best is not (shipped family, T = 0)
 _LEAST_CHANCE = 0.01  # of a verdict that is prepared for
-
-
-class Guess(NamedTuple):
-    """A token, by how much its score leads the next best one (in logits), and the next best ones."""
-
-    token: int
-    lead: float = 0.0
-    others: tuple[int, ...] = ()
 
 
 class Line:
@@ -159,6 +147,10 @@ class DraftSession:
             return Taken(over, known + agreed)
         del line.chain[:agreed]
         return Taken(over, None)
+
+    def missing(self, line: Line) -> int:
+        """How many more tokens the line should hold, at most, if it should hold more."""
+        return max(1, self._wanted(line) - line.drafted)
 
     def proposal(self) -> Propose:
         tokens = tuple(guess.token for guess in self.chain[: self.proposed])

@@ -43,6 +43,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def penalised(self) -> bool:
         return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
+    @property
+    def warped(self) -> bool:
+        """Whether anything but the temperature changes which token is drawn."""
+        filtered = self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+        return self.penalised or bool(self.logit_bias) or (filtered and not self.greedy)
+
     def validate(self, vocab_size: int) -> None:
         """Raise `InvalidRequest` naming the first field out of its range."""
         _within("seed", self.seed, -INT64, INT64 - 1)

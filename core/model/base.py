@@ -28,6 +28,8 @@ class Model(Protocol):
 
     vocab_size: int  # width of the logits, padding included
     context: int  # most tokens a session may hold
+    device: torch.device
+    loops: bool  # whether tokens cost much less by `draw` than by a `forward` each
 
     @property
     def num_used_pages(self) -> int:
@@ -53,6 +55,14 @@ class Model(Protocol):
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
         """Append every session's tokens to its cache; return fp32 logits [sum of num_logits, vocab_size].
 
+        Raises `OutOfPages` before anything is written.
+        """
+
+    def draw(self, batch: Sequence[Rows], noise: torch.Tensor) -> torch.Tensor:
+        """Feed every session's tokens, then the ones that it draws itself, without a look at them in between.
+
+        `noise` is [steps, sessions, ids], on the model's device. Returns the fp32 scores alike, logits + noise: a step
+        draws the id of the highest, which is fed to the next step, so that the last one drawn is not cached.
         Raises `OutOfPages` before anything is written.
         """
 

@@ -3,7 +3,8 @@
 A token's logits are a function of its own prefix, bit for bit, on one machine with one thread count: linear layers
 are probed for it when loaded (linear.py), attention is laid into tiles that depend on the position only
 (attention.py), and everything else works row by row. Passes are padded to the rows that the linear layers want. On a
-GPU small passes are replayed from recordings (graphs.py), and padded so that few of them do.
+GPU small passes are replayed from recordings (graphs.py), and padded so that few of them do; tokens that a draft draws
+one after another are one recording.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 
 from core.model.attention import Plan, Planner, Span
 from core.model.base import Model, Rows
 from core.model.config import ModelConfig
-from core.model.graphs import Graphs, Pass, Recorder, cuda_recorder
+from core.model.graphs import Graphs, Passes, Recorder, Run, cuda_recorder
 from core.model.linear import Linear, activation_dtype, padded
 from core.model.loader import Weights, resolve
 from core.model.pages import PAGE_SIZE, PagePool
@@ -38,6 +40,7 @@ class CausalLM(Model):
     ) -> None:
         self.vocab_size = config.vocab_size
         self.context = config.context
+        self.device = cache.device
         self._transformer = transformer
         self._head = head
         self._cache = cache  # [layers, 2 * kv heads, pages and a spare one, PAGE_SIZE * head_dim]
@@ -50,7 +53,8 @@ class CausalLM(Model):
             cache.device,
             replayed=record is not None,
         )
-        self._pass: Pass = self._launch if record is None else Graphs(self._launch, record)
+        self.loops = record is not None  # else a token costs as much, and may show that no more are worth drawing
+        self._run: Run = self._launch if record is None else Graphs(self._launch, record)
         self._row_step = 1 if record is None else _ROW_STEP
 
     @property
@@ -89,27 +93,50 @@ class CausalLM(Model):
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
         spans = self._make_room(batch)
-        tokens = [token for rows in batch for token in rows.tokens]
-        plan = self._planner.plan(tokens, spans, self._stepped(self._transformer.padded(len(tokens))))
+        plan = self._plan(batch, spans)
         wanted = _wanted(batch, spans)
         if not wanted:
             hidden = self._transformer(plan, self._cache)
             return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
         padding = [wanted[-1]] * (self._stepped(padded(len(wanted), self._head.sizes)) - len(wanted))
-        return self._pass(plan, self._tensor(wanted + padding))[: len(wanted)].float()
+        return self._run(Passes([plan], self._tensor(wanted + padding)))[: len(wanted)].float()
 
-    def _launch(self, plan: Plan, wanted: torch.Tensor) -> torch.Tensor:
-        """Logits of the `wanted` rows of a pass."""
-        return self._head(self._transformer(plan, self._cache).index_select(0, wanted))
+    @torch.inference_mode()
+    def draw(self, batch: Sequence[Rows], noise: torch.Tensor) -> torch.Tensor:
+        steps = len(noise)
+        first = self._make_room(batch, drawn=steps - 1)
+        plans = [self._plan(batch, first)]
+        for step in range(steps - 1):
+            spans = [Span(row, span.start + span.length + step, 1, span.pages) for row, span in enumerate(first)]
+            plans.append(self._plan([Rows(rows.session, [0], 1) for rows in batch], spans))
+        ends = [span.first_row + span.length - 1 for span in first]
+        return self._run(Passes(plans, self._tensor(ends), noise))
+
+    def _launch(self, passes: Passes) -> torch.Tensor:
+        """Logits of the `wanted` rows of a pass, or scores [passes, sessions, ids] of several."""
+        plan, *plans = passes.plans
+        logits = self._head(self._transformer(plan, self._cache).index_select(0, passes.wanted))
+        if passes.noise is None:
+            return logits
+        scores = [_scored(logits, passes.noise[0])]
+        for plan, noise in zip(plans, passes.noise[1:], strict=True):
+            drawn = F.pad(scores[-1].argmax(-1), (0, len(plan.tokens) - len(noise)))
+            hidden = self._transformer(plan._replace(tokens=drawn), self._cache)
+            scores.append(_scored(self._head(hidden), noise))
+        return torch.stack(scores)
+
+    def _plan(self, batch: Sequence[Rows], spans: Sequence[Span]) -> Plan:
+        tokens = [token for rows in batch for token in rows.tokens]
+        return self._planner.plan(tokens, spans, self._stepped(self._transformer.padded(len(tokens))))
 
     def _stepped(self, rows: int) -> int:
         return -(-rows // self._row_step) * self._row_step
 
-    def _make_room(self, batch: Sequence[Rows]) -> list[Span]:
-        """Give every session of the pass its pages and say where its rows go."""
-        self._check(batch)
+    def _make_room(self, batch: Sequence[Rows], drawn: int = 0) -> list[Span]:
+        """Give every session its pages, for so many more tokens too, and say where its rows of the first pass go."""
+        self._check(batch, drawn)
         starts = [self._pool.length(rows.session) for rows in batch]
-        copies = self._pool.extend([(rows.session, len(rows.tokens)) for rows in batch])
+        copies = self._pool.extend([(rows.session, len(rows.tokens) + drawn) for rows in batch])
         for source, target in copies:
             self._cache[:, :, target] = self._cache[:, :, source]
         spans, first_row = [], 0
@@ -118,17 +145,23 @@ class CausalLM(Model):
             first_row += len(rows.tokens)
         return spans
 
-    def _check(self, batch: Sequence[Rows]) -> None:
+    def _check(self, batch: Sequence[Rows], drawn: int) -> None:
         if len({rows.session for rows in batch}) != len(batch):
             raise ValueError("a session may appear once in a pass")
         for rows in batch:
             if not 0 <= rows.num_logits <= len(rows.tokens) or not rows.tokens:
                 raise ValueError(f"session {rows.session}: {rows.num_logits} logits of {len(rows.tokens)} tokens")
-            if self._pool.length(rows.session) + len(rows.tokens) > self.context:
+            if self._pool.length(rows.session) + len(rows.tokens) + drawn > self.context:
                 raise ValueError(f"session {rows.session} would exceed the context of {self.context} tokens")
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._cache.device)
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def _scored(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Scores of as many rows and ids as `noise` has."""
+    rows, ids = noise.shape
+    return logits[:rows, :ids].float() + noise
 
 
 def _wanted(batch: Sequence[Rows], spans: Sequence[Span]) -> list[int]:

@@ -1,6 +1,6 @@
-"""Passes launched as one: on a GPU, launching the kernels of a small pass one by one takes longer than they do.
+"""Kernels launched as one: on a GPU, launching those of a small pass one by one takes longer than they do.
 
-Enters: a pass as a function of tensors. Leaves: the same function, which records a pass whose shapes come up again as a
+Enters: passes as a function of tensors. Leaves: the same function, which records passes whose shapes come up again as a
 CUDA graph, and from then on copies its arguments to where the recorded kernels read, and replays them.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -19,10 +20,23 @@ MOST_GRAPHS = 128  # each holds some megabytes of the device; the least recent g
 SIGHTINGS = 2  # of the same shapes before recording pays
 MOST_MET = 1024  # shapes whose sightings are counted at a time
 
-Pass = Callable[[Plan, torch.Tensor], torch.Tensor]
 Recorded = tuple[torch.Tensor, Callable[[], None]]  # where the result lies, and how to make it anew
 Recorder = Callable[[Callable[[], torch.Tensor]], Recorded]
 Shapes = tuple[tuple[int, ...], ...]
+
+
+class Passes(NamedTuple):
+    """A pass, of whose rows some are `wanted`, or several, each but the first fed with the tokens that the former drew.
+
+    `noise`: [passes, sessions, ids], for drawing; None where one pass is all.
+    """
+
+    plans: Sequence[Plan]
+    wanted: torch.Tensor
+    noise: torch.Tensor | None = None
+
+
+Run = Callable[[Passes], torch.Tensor]
 
 
 class _Graph(NamedTuple):
@@ -36,35 +50,34 @@ class _Graph(NamedTuple):
 class Graphs:
     """`run`, recorded by shapes."""
 
-    def __init__(self, run: Pass, record: Recorder) -> None:
+    def __init__(self, run: Run, record: Recorder) -> None:
         self._run = run
         self._record = record
         self._met: Counter[Shapes] = Counter()
         self._graphs: OrderedDict[Shapes, _Graph] = OrderedDict()
 
-    def __call__(self, plan: Plan, wanted: torch.Tensor) -> torch.Tensor:
-        if plan.tokens.shape[0] > MOST_ROWS:
-            return self._run(plan, wanted)
-        arguments = _arguments(plan, wanted)
+    def __call__(self, passes: Passes) -> torch.Tensor:
+        if passes.plans[0].tokens.shape[0] > MOST_ROWS:
+            return self._run(passes)
+        arguments = _arguments(passes)
         shapes = tuple(tuple(tensor.shape) for tensor in arguments)
         if shapes not in self._graphs:
             if len(self._met) > MOST_MET:
                 self._met.clear()
             self._met[shapes] += 1
             if self._met[shapes] <= SIGHTINGS:
-                return self._run(plan, wanted)
-            self._add(shapes, plan, wanted)
+                return self._run(passes)
+            self._add(shapes, passes)
         self._graphs.move_to_end(shapes)
         graph = self._graphs[shapes]
         torch._foreach_copy_(graph.arguments, arguments)  # one launch for all of them (private, used here only)
         graph.replay()
         return graph.result.clone()
 
-    def _add(self, shapes: Shapes, plan: Plan, wanted: torch.Tensor) -> None:
-        own = _with(plan, [tensor.clone() for tensor in _arguments(plan, wanted)[:-1]])
-        own_wanted = wanted.clone()
-        result, replay = self._record(lambda: self._run(own, own_wanted))
-        self._graphs[shapes] = _Graph(_arguments(own, own_wanted), result, replay)
+    def _add(self, shapes: Shapes, passes: Passes) -> None:
+        own = _with(passes, [tensor.clone() for tensor in _arguments(passes)])
+        result, replay = self._record(lambda: self._run(own))
+        self._graphs[shapes] = _Graph(_arguments(own), result, replay)
         while len(self._graphs) > MOST_GRAPHS:
             self._graphs.popitem(last=False)
 
@@ -83,18 +96,23 @@ def cuda_recorder() -> Recorder:
     return record
 
 
-def _arguments(plan: Plan, wanted: torch.Tensor) -> list[torch.Tensor]:
-    """Every tensor of a pass; the pages of its groups must be tensors, not parts of the cache."""
-    by_group: list[torch.Tensor] = []
-    for group in plan.groups:
-        assert isinstance(group.pages, torch.Tensor)
-        by_group += [group.pages, group.mask]
-    return [plan.tokens, plan.positions, plan.row_of_place, plan.place_of_row, plan.slots, *by_group, wanted]
+def _arguments(passes: Passes) -> list[torch.Tensor]:
+    """Every tensor of the passes; the pages of their groups must be tensors, not parts of the cache."""
+    tensors: list[torch.Tensor] = []
+    for plan in passes.plans:
+        tensors += [plan.tokens, plan.positions, plan.row_of_place, plan.place_of_row, plan.slots]
+        for group in plan.groups:
+            assert isinstance(group.pages, torch.Tensor)
+            tensors += [group.pages, group.mask]
+    return [*tensors, passes.wanted] if passes.noise is None else [*tensors, passes.wanted, passes.noise]
 
 
-def _with(plan: Plan, tensors: Sequence[torch.Tensor]) -> Plan:
-    """The plan with other tensors of the same shapes, as `_arguments` has them."""
-    tokens, positions, row_of_place, place_of_row, slots, *by_group = tensors
-    of_groups = zip(plan.groups, by_group[::2], by_group[1::2], strict=True)
-    groups = [group._replace(pages=pages, mask=mask) for group, pages, mask in of_groups]
-    return Plan(tokens, positions, row_of_place, place_of_row, slots, groups)
+def _with(passes: Passes, tensors: Sequence[torch.Tensor]) -> Passes:
+    """The passes with other tensors of the same shapes, as `_arguments` has them."""
+    rest = iter(tensors)
+    plans = []
+    for plan in passes.plans:
+        tokens, positions, row_of_place, place_of_row, slots = islice(rest, 5)
+        groups = [group._replace(pages=next(rest), mask=next(rest)) for group in plan.groups]
+        plans.append(Plan(tokens, positions, row_of_place, place_of_row, slots, groups))
+    return Passes(plans, *rest)

@@ -5,11 +5,11 @@
 
 Needs torch, transformers and peft beside what core needs, no Ray. Prints, and writes as JSON and Markdown: as `passes`
 the target's pass by its number of tokens beside transformers' and beside weight bytes / measured bandwidth, and a token
-of a draft at LLaMA-68M's geometry, but for its vocabulary; as `decoding` one stream end to end with the shipped drafts,
-plain, speculative and transformers' two ways, tokens compared. The target is the shipped one expanded to LLaMA-2-13B's
-geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of disk and about 60 GB of
-GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: there the kernels do not promise
-equal tokens (`numerics: fast`), and where they differ it says so and fails when all is written.
+of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as `decoding` one stream end to end
+with the shipped drafts, plain, speculative and transformers' two ways, tokens compared. The target is the shipped one
+expanded to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of
+disk and about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: there the
+kernels do not promise equal tokens (`numerics: fast`), and where they differ it says so and fails when all is written.
 """
 
 from __future__ import annotations
@@ -23,15 +23,20 @@ import torch
 from rich.progress import Progress
 
 from core.family.corpora import TASKS
+from core.model.base import Rows
+from core.model.causal_lm import load_model
 from core.verify_engine import VerifyConfig
 from tests.bench import decode, machine, step
+from tests.bench.clock import now
 from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
 from tests.bench.hugging_face import HuggingFace
 from tests.bench.items import GENERAL, draft_directories, held_out
 from tests.bench.output import save
+from tests.bench.paired import Durations
 
 TOKENS = (1, 2, 4, 5, 8, 16)
+WARM_UP = 4  # turns: what is met again is recorded
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -50,13 +55,34 @@ def main(argv: Sequence[str] | None = None) -> None:
     on = f"{chosen.target} target in bf16 on {name}, {machine.line()}\n"
     passes = step.measure(directory, chosen.turns, TOKENS, chosen.device)
     draft = step.measure(draft_68m(chosen.cache), chosen.turns, (1,), chosen.device)
-    text = f"Target's pass\n\n{step.table(passes)}\n\nDraft's token\n\n{step.table(draft)}\n\n{on}"
-    save(chosen, "passes", text, {"target": step.as_json(passes), "draft": step.as_json(draft)}, device_name=name)
+    loop = _looped(draft_68m(chosen.cache), chosen.turns, chosen.length, chosen.device)
+    median, low, high = (1e3 * seconds for seconds in loop)
+    looped = f"In a loop of {chosen.length}: {median:.3f} ms a token (quartiles {low:.3f} to {high:.3f})."
+    text = f"Target's pass\n\n{step.table(passes)}\n\nDraft's token\n\n{step.table(draft)}\n\n{looped}\n\n{on}"
+    found = {"target": step.as_json(passes), "draft": step.as_json(draft), "draft_in_a_loop": loop}
+    save(chosen, "passes", text, found, device_name=name)
     gc.collect()
     torch.cuda.empty_cache()  # transformers' process wants as much again
     places = _decoded(directory, chosen)
     save(chosen, "decoding", f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}, device_name=name)
     decode.check(places)
+
+
+def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float, float, float]:
+    """Seconds of a token where so many are drawn at a time: median and quartiles."""
+    model = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device)
+    model.open(0)
+    model.forward([Rows(0, range(5, 5 + step.CACHED), 0)])
+    noise = torch.zeros(steps, 1, model.vocab_size, device=device)
+    durations = Durations()
+    for turn in range(WARM_UP + turns):
+        began = now(device)
+        model.draw([Rows(0, [9], 1)], noise)
+        seconds = now(device) - began
+        model.rollback(0, step.CACHED)
+        if turn >= WARM_UP:
+            durations.add("loop", turn, seconds, steps)
+    return durations.quartiles("loop")
 
 
 def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:

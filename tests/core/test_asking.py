@@ -16,8 +16,8 @@ from core.model.base import Rows
 from core.reply import Reply
 from core.step_costs import StepCosts
 from core.verify_engine import VerifyConfig
+from tests.core.pair import opened
 from tests.core.simulation import PASS, VERIFIER, PartlyRight, Simulation
-from tests.core.test_draft_engine import opened
 from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, plain_tokens, request
 from tests.core.verify_bench import Bench
 

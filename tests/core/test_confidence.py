@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.confidence import EDGES, Confidence
-from core.draft_session import DraftSession, Guess
+from core.draft_session import DraftSession
+from core.guess import Guess
 from core.messages import Commit
+from tests.core.pair import opened
 from tests.core.simulation import VERIFIER
-from tests.core.test_draft_engine import opened
 from tests.core.toy import PROMPT, request
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -11,63 +10,11 @@ import msgspec
 import pytest
 
 from core.draft_engine import DraftConfig, DraftEngine
-from core.generation import GenerationRequest
-from core.messages import Address, Close, Commit, OpenSession, Propose
+from core.messages import Close, Commit, Propose
 from core.verify_engine import VerifyConfig, VerifyEngine
+from tests.core.pair import LAWS, Pair, opened
 from tests.core.simulation import VERIFIER, PartlyRight
 from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, request
-
-LAWS: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0.0},
-    {"presence_penalty": 1.5, "frequency_penalty": 0.8},
-    {"logit_bias": {3: 4.0, 7: -100.0}},
-    {"presence_penalty": -1.0, "logit_bias": {5: 2.0}, "temperature": 0.7, "top_k": 6, "top_p": 0.8, "min_p": 0.05},
-    {"frequency_penalty": 2.0, "temperature": 0.0},
-]
-
-
-def opened(
-    asked: GenerationRequest, session: int = 1, tokens: Sequence[int] | None = None, seat: int = 0, ahead: int = 4
-) -> OpenSession:
-    return OpenSession(
-        session=session,
-        seat=seat,
-        verifier=Address("", ""),
-        tokens=asked.tokens if tokens is None else tuple(tokens),
-        prompt_length=asked.prompt_length,
-        params=asked.params,
-        choice=asked.choice,
-        num_speculative_tokens=ahead,
-    )
-
-
-class Pair:
-    """A verifier and a draft joined by a wire without faults; every round the draft has all the time it needs."""
-
-    def __init__(self, model: ToyModel, config: DraftConfig | None = None) -> None:
-        self.clock = Clock()
-        self.verifier = VerifyEngine(ToyModel(), ToyVocabulary(), VerifyConfig(), self.clock)
-        self.model = model
-        self.draft = DraftEngine(model, VOCAB_SIZE, config or DraftConfig(), self.clock)
-
-    def generate(self, asked: Sequence[GenerationRequest], ahead: int = 4) -> None:
-        for one in asked:
-            [number] = self.verifier.open([one])
-            self.draft.open(opened(one, number, ahead=ahead), VERIFIER)
-        while self.verifier.gauges()["sessions"]:
-            self.round()
-        self.round()
-
-    def round(self) -> None:
-        self.clock.now += 0.01
-        while self.draft.drafting:
-            self.draft.step()
-        for _, proposal in self.draft.outgoing():
-            self.verifier.receive(b"math#1", proposal)
-        self.verifier.step()
-        for _, message in self.verifier.outgoing():
-            self.draft.receive(VERIFIER, message)
 
 
 def draft(context: int = 4096, **limits: Any) -> tuple[DraftEngine, ToyModel, Clock]:

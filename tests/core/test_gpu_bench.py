@@ -23,6 +23,7 @@ def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
             assert durations.keys() == {step.OURS, step.THEIRS, step.FLOOR, "ratio", "over_floor"}
             assert durations["over_floor"] == pytest.approx(durations[step.OURS][0] / durations[step.FLOOR][0])
         assert min(_numbers(measured)) > 0
+    assert min(passes["draft_in_a_loop"]) > 0
     assert passes["draft"]["weight_bytes"] > passes["target"]["weight_bytes"]
     assert [place["temperature"] for place in decoding["places"]] == [0.0, 1.0]
     for place in decoding["places"]:

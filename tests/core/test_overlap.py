@@ -15,6 +15,7 @@ from tests.core.simulation import PASS, Draft, PartlyRight, Simulation
 from tests.core.toy import ToyModel, plain_tokens, request
 
 ANSWER = 400
+LOOPS = pytest.mark.parametrize("loops", [False, True], ids=["one by one", "loops"])
 
 
 def generated(
@@ -44,8 +45,8 @@ def serially(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, ToyModel], tup
 class Near(ToyModel):
     """Agrees with the target mostly; where it does not, the target's token is often among its next best."""
 
-    def __init__(self, **sizes: int) -> None:
-        super().__init__(**sizes)
+    def __init__(self, num_pages: int = 2048, *, loops: bool = False) -> None:
+        super().__init__(num_pages=num_pages, loops=loops)
         self._table = self._table + 0.15 * torch.randn(self._table.shape, generator=torch.Generator().manual_seed(3))
 
 
@@ -53,29 +54,37 @@ class Near(ToyModel):
     ("choices", "dear_lines", "hidden"), [((0, 1), False, 0.3), ((0, 8), False, 0.6), ((0, 8), True, 0.6)]
 )
 @pytest.mark.parametrize("share", [0.4, 0.6])
+@LOOPS
 def test_most_of_the_drafting_is_hidden(
-    monkeypatch: pytest.MonkeyPatch, choices: tuple[int, ...], dear_lines: bool, hidden: float, share: float
+    monkeypatch: pytest.MonkeyPatch,
+    choices: tuple[int, ...],
+    dear_lines: bool,
+    hidden: float,
+    share: float,
+    loops: bool,
 ) -> None:
     """Drafting a proposal takes 0.4 to 0.6 of a pass, 0.84 of the proposed tokens are accepted."""
     seconds = share * PASS / VerifyConfig().num_speculative_tokens
     monkeypatch.setattr(overlap, "CHOICES", (0,))
-    alone, serial = generated(seconds, Near(), 1000, dear_lines=dear_lines)
+    alone, serial = generated(seconds, Near(loops=loops), 1000, dear_lines=dear_lines)
     proposed = serial.engine.counts["drafted"]
     monkeypatch.setattr(overlap, "CHOICES", choices)
-    ahead, draft = generated(seconds, Near(), 1000, dear_lines=dear_lines)
+    ahead, draft = generated(seconds, Near(loops=loops), 1000, dear_lines=dear_lines)
     assert (alone - ahead) / (proposed * seconds) >= hidden
     assert draft.engine.counts["rounds_foreseen"] >= 0.5 * draft.engine.counts["rounds"]
 
 
-def test_what_was_prepared_is_given_back() -> None:
-    _, draft = generated(PASS / 8, Near())
+@LOOPS
+def test_what_was_prepared_is_given_back(loops: bool) -> None:
+    _, draft = generated(PASS / 8, Near(loops=loops))
     assert draft.engine.counts["prepared"] > 0
     assert (draft.engine.gauges()["sessions"], draft.engine.gauges()["pages"]) == (0, 0)
 
 
-def test_without_pages_to_spare_nothing_is_prepared() -> None:
+@LOOPS
+def test_without_pages_to_spare_nothing_is_prepared(loops: bool) -> None:
     """The pool holds the session and hardly more: the answer comes all the same."""
-    tight = Near(num_pages=pages_for(ANSWER + 16) + 1)
+    tight = Near(pages_for(ANSWER + 16) + 1, loops=loops)
     _, draft = generated(PASS / 8, tight)
     assert draft.engine.gauges()["pages"] == 0
 
@@ -84,10 +93,16 @@ def test_without_pages_to_spare_nothing_is_prepared() -> None:
     "model", [lambda: PartlyRight(2), lambda: PartlyRight(4), lambda: ToyModel(salt=1)], ids=["half", "most", "wrong"]
 )
 @pytest.mark.parametrize("seconds", [PASS / 30, PASS / 8, PASS / 4])
+@LOOPS
 def test_no_draft_makes_it_slower_than_serial_drafting(
-    serially: Callable[[float, ToyModel], tuple[float, Draft]], seconds: float, model: Callable[[], ToyModel]
+    serially: Callable[[float, ToyModel], tuple[float, Draft]],
+    seconds: float,
+    model: Callable[[], ToyModel],
+    loops: bool,
 ) -> None:
-    assert generated(seconds, model())[0] < 1.02 * serially(seconds, model())[0]
+    ahead, serial = model(), model()
+    ahead.loops = serial.loops = loops
+    assert generated(seconds, ahead)[0] < 1.02 * serially(seconds, serial)[0]
 
 
 def test_a_draft_that_costs_next_to_nothing_is_left_serial() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import tokenizers
 import torch
 
+from core.errors import OutOfPages
 from core.generation import GenerationRequest, Run
 from core.model.base import Rows
 from core.model.pages import PAGE_SIZE, PagePool
@@ -27,9 +28,19 @@ class ToyModel:
     """
 
     vocab_size = VOCAB_SIZE
+    device = torch.device("cpu")
 
-    def __init__(self, salt: int = 0, context: int = 4096, sharpness: float = 1.5, num_pages: int = 2048) -> None:
+    def __init__(
+        self,
+        salt: int = 0,
+        context: int = 4096,
+        sharpness: float = 1.5,
+        num_pages: int = 2048,
+        *,
+        loops: bool = False,
+    ) -> None:
         self.context = context
+        self.loops = loops
         self.cached: dict[int, list[int]] = {}
         self.on_forward: Callable[[Sequence[Rows]], None] = lambda _: None
         self._salt = salt
@@ -71,6 +82,16 @@ class ToyModel:
                 if index >= len(tokens) - num_logits:
                     rows.append(self._row(self._last(session)))
         return self._table[rows]
+
+    def draw(self, batch: Sequence[Rows], noise: torch.Tensor) -> torch.Tensor:
+        if self._pool.num_free < sum(-(-(len(rows.tokens) + len(noise)) // PAGE_SIZE) for rows in batch):
+            raise OutOfPages
+        scores: list[torch.Tensor] = []
+        for added in noise:
+            scores.append(self.forward(batch) + added)
+            drawn = scores[-1].argmax(-1).tolist()
+            batch = [Rows(rows.session, [token], 1) for rows, token in zip(batch, drawn, strict=True)]
+        return torch.stack(scores)
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
         self._pool.remember(session, tokens)

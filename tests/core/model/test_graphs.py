@@ -1,4 +1,4 @@
-"""Replayed passes give the same bits as launched ones, whatever came before; shapes that are rare are not recorded.
+"""Replayed passes and loops give the bits of launched ones, whatever came before; rare shapes are not recorded.
 
 Here a recording is the function itself, called again: as a CUDA graph, it reads the tensors it was recorded with, so a
 value that goes by them stays what it was then. That its kernels can be recorded is for a GPU to show.
@@ -83,6 +83,45 @@ def test_a_walk_of_replayed_passes_has_the_bits_of_launched_ones(
         assert torch.equal(replayed.forward(batch), logits[-1])
     assert recordings.recorded >= 5
     assert recordings.replayed >= 30
+
+
+def test_a_walk_of_replayed_loops_has_the_bits_of_one_token_at_a_time(
+    launched: CausalLM, replayed: CausalLM, recordings: Recordings
+) -> None:
+    dice = random.Random(8)
+    for model in (launched, replayed):
+        for session in range(3):
+            model.open(session)
+            model.forward([Rows(session, random_tokens(30 * session + 40, model.vocab_size, session), 0)])
+    for number in range(60):
+        sessions = dice.sample(range(3), dice.choice([1, 1, 2, 3]))
+        batch = [Rows(one, random_tokens(dice.choice([1, 2]), launched.vocab_size, number), 1) for one in sessions]
+        steps, valid = dice.choice([1, 4, 4]), launched.vocab_size - 7
+        noise = torch.randn(steps, len(batch), valid, generator=torch.Generator().manual_seed(number))
+        scores = replayed.draw(batch, noise)
+        tokens = [list(rows.tokens) for rows in batch]
+        for step in range(steps):
+            fed = [Rows(one, given, 1) for one, given in zip(sessions, tokens, strict=True)]
+            logits = launched.forward(fed)[:, :valid]
+            assert torch.equal(scores[step], logits + noise[step])
+            tokens = [[int(row.argmax())] for row in scores[step]]
+        for one in sessions:
+            assert replayed.num_cached(one) == launched.num_cached(one)
+            if launched.num_cached(one) > 200 or dice.random() < 0.3:  # a verdict cut it
+                kept = dice.randrange(40, launched.num_cached(one))
+                for model in (launched, replayed):
+                    model.rollback(one, kept)
+    assert recordings.recorded >= 3
+    assert recordings.replayed >= 10
+
+
+def test_a_loop_wants_room_for_all_that_it_will_draw(launched: CausalLM) -> None:
+    launched.open(0)
+    launched.forward([Rows(0, random_tokens(launched.context - 4, 300), 0)])
+    with pytest.raises(ValueError, match="context"):
+        launched.draw([Rows(0, [1], 1)], torch.zeros(5, 1, 300))
+    assert len(launched.draw([Rows(0, [1], 1)], torch.zeros(4, 1, 300))) == 4
+    assert launched.num_cached(0) == launched.context
 
 
 def test_a_result_outlives_the_next_pass(replayed: CausalLM, recordings: Recordings) -> None:

@@ -1,0 +1,30 @@
+"""What a draft says next: the token it guesses, how sure it is of it, and what else it might have been.
+
+Enters: scores, whose highest is the draw. Leaves: guesses.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+RUNNERS_UP = (0.4, 0.16, 0.08)  # how often the next best are right where the best is not (shipped family, T = 0)
+
+
+class Guess(NamedTuple):
+    """A token, by how much its score leads the next best one (in logits), and the next best ones."""
+
+    token: int
+    lead: float = 0.0
+    others: tuple[int, ...] = ()
+
+
+def guesses(scores: torch.Tensor) -> list[Guess]:
+    """The best token of each row of fp32 scores [n, ids], ties to the lowest id."""
+    values, indices = scores.topk(min(1 + len(RUNNERS_UP), scores.shape[-1]))
+    rows = zip(scores.argmax(-1).tolist(), values.tolist(), indices.tolist(), strict=True)
+    # the highest score may be several tokens', of which topk names any
+    return [
+        Guess(best, high[0] - high[1], tuple(token for token in found if token != best)) for best, high, found in rows
+    ]

@@ -1,0 +1,85 @@
+"""Drawing in a loop: the proposals that one token at a time makes, in one call of the model each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from core import overlap
+from core.draft_engine import DraftConfig, DraftEngine
+from core.messages import Commit, Propose
+from tests.core.pair import LAWS, Pair, opened
+from tests.core.simulation import VERIFIER, PartlyRight
+from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, plain_tokens, request
+
+WARPS = ("presence_penalty", "frequency_penalty", "logit_bias", "top_k", "top_p", "min_p")
+
+
+def looping(model: ToyModel) -> ToyModel:
+    model.loops = True
+    return model
+
+
+@pytest.fixture(autouse=True)
+def _serial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pass but for proposals, so that passes can be counted."""
+    monkeypatch.setattr(overlap, "CHOICES", (0,))
+
+
+def proposals(model: ToyModel, seed: int) -> list[Propose]:
+    """What is proposed to a verifier that agrees with some of it, ever as many tokens as the dice say."""
+    dice = Random(seed)
+    engine = DraftEngine(model, VOCAB_SIZE, DraftConfig(), Clock())
+    asked = request(200, seed=seed, temperature=float(seed % 2))
+    answer = plain_tokens(asked)
+    engine.open(opened(asked, ahead=8), VERIFIER)
+    said: list[Propose] = []
+    known = 0
+    while known < 180:
+        while engine.drafting:
+            engine.step()
+        said += [message for _, message in engine.outgoing()]
+        new = answer[known : known + dice.randint(1, 6)]
+        engine.receive(VERIFIER, Commit(1, len(PROMPT) + known, new, wanted=dice.randint(1, 8)))
+        known += len(new)
+    return said
+
+
+@pytest.mark.parametrize("make", [ToyModel, lambda: PartlyRight(4), lambda: ToyModel(salt=1)])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_proposals_are_those_of_one_token_at_a_time(make: Callable[[], ToyModel], seed: int) -> None:
+    assert proposals(looping(make()), seed) == proposals(make(), seed)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_looping_draft_equal_to_the_target_is_always_right(law: dict[str, Any]) -> None:
+    pair = Pair(looping(ToyModel()))
+    asked = [request(60, seed=seed, choice=seed % 2) for seed in range(6)]
+    pair.generate([msgspec.structs.replace(one, params=msgspec.structs.replace(one.params, **law)) for one in asked])
+    counts, drafted = pair.verifier.counts, pair.draft.counts
+    assert counts["accepted"] == counts["proposed"] > 6 * 60 * 0.7
+    # one call of the model for a round of all six, or where a warp is on, one for every token of it
+    assert (drafted["steps"] < 60 / 4) == law.keys().isdisjoint(WARPS)
+    assert pair.model.cached == {}
+
+
+def test_sessions_with_a_warp_and_without_are_drafted_side_by_side() -> None:
+    pair = Pair(looping(PartlyRight(5)))
+    asked = [request(60, seed=seed) for seed in range(6)]
+    params = [msgspec.structs.replace(one.params, **LAWS[index]) for index, one in enumerate(asked)]
+    pair.generate([msgspec.structs.replace(one, params=own) for one, own in zip(asked, params, strict=True)])
+    assert 0.4 < pair.verifier.counts["accepted"] / pair.verifier.counts["proposed"] < 0.95
+    assert pair.model.cached == {}
+
+
+@pytest.mark.parametrize("context", [12, 16, 33])
+def test_no_loop_leaves_the_context(context: int) -> None:
+    short = looping(PartlyRight(3))
+    short.context = context
+    pair = Pair(short, DraftConfig(prefill_chunk=7))
+    pair.generate([request(200, seed=seed) for seed in range(3)], ahead=10)
+    assert pair.verifier.counts["accepted"] > 100
