@@ -1,0 +1,371 @@
+"""Where the time of a round goes that is not the models': from a target pass to the next, for one stream.
+
+    python -m tests.bench.rounds [--size 100m] [--length 4] [--out tests/bench/results/rounds]
+
+In process, the target in this one and the shipped draft in another, each pinned to cores of its own where there are
+enough; temperature 0, and the draft never drafts ahead, so that all of a proposal is drafted between a verdict and the
+next pass. Every forward of both notes when it began and ended, and every verdict when it was delivered, which is right
+after it was sent to the draft; the clock is the same in all processes. What is left of a round between its verdict and
+the next pass without the draft's forwards is the critical path outside the models. Leaves a Markdown table on stdout,
+and the same with JSON and a plot in a directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.progress import Progress
+
+from core.family.corpora import TASKS
+from core.generation import GenerationRequest, Run
+from core.messages import OpenSession
+from core.model.base import Model, Rows
+from core.model.causal_lm import load_model
+from core.sampling_params import SamplingParams
+from core.tokenizer import load_tokenizer
+from core.verifier import Verifier
+from core.verify_engine import VerifyConfig
+from tests.bench import machine
+from tests.bench.engines import DraftProcess, Loaded, ShippedDraft
+from tests.bench.expanded import GEOMETRIES, target
+from tests.bench.items import GENERAL, Item, held_out
+from tests.bench.output import save
+
+TARGET, DRAFT = "the target's pass", "the draft's forwards, all of a round"
+AFTER = "the target's pass to the verdict"
+TO_DRAFT = "the verdict to the draft's first forward"
+BETWEEN = "between the draft's forwards"
+TO_PASS = "the draft's last forward to the next pass"
+CRITICAL = "the critical path, verdict to next pass without the draft's forwards"
+COLOURS = {
+    TARGET: "#b8b8b8",
+    AFTER: "#b9770e",
+    TO_DRAFT: "#1f5fa8",
+    DRAFT: "#dcdcdc",
+    BETWEEN: "#6b9bd1",
+    TO_PASS: "#2e8b57",
+}
+"""Of the parts in their order; the models' are grey."""
+NOTHING = "nothing was drafted"
+EARLY = "the draft began before the verdict was delivered, as it may on the verifier's core"
+LATE = "the pass did not wait for the draft"
+QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
+PROFILING = 128  # forwards of the target before there is work: more than there are
+PREFILLING = 16  # forwards of a prompt: likewise
+
+
+class Span(NamedTuple):
+    """When a forward began and ended."""
+
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+class Round(NamedTuple):
+    """A target pass, when its verdict was delivered, the draft's forwards since the pass, and when the next began."""
+
+    target: Span
+    verdict: float
+    drafts: Sequence[Span]
+    next_pass: float
+
+    @property
+    def left_out(self) -> str | None:
+        """Why it does not count; None where every forward lies between the verdict and the next pass."""
+        if not self.drafts:
+            return NOTHING
+        if self.drafts[0].began < self.verdict:
+            return EARLY
+        return LATE if self.drafts[-1].ended > self.next_pass else None
+
+    @property
+    def whole(self) -> float:
+        """Seconds from where the target's pass ended to where the next began."""
+        return self.next_pass - self.target.ended
+
+    def parts(self) -> dict[str, float]:
+        """Seconds of every part; all but the pass and the critical path, which is three of them, add up to `whole`."""
+        drafting = sum(span.seconds for span in self.drafts)
+        return {
+            TARGET: self.target.seconds,
+            AFTER: self.verdict - self.target.ended,
+            TO_DRAFT: self.drafts[0].began - self.verdict,
+            DRAFT: drafting,
+            BETWEEN: sum(later.began - earlier.ended for earlier, later in pairwise(self.drafts)),
+            TO_PASS: self.next_pass - self.drafts[-1].ended,
+            CRITICAL: self.next_pass - self.verdict - drafting,
+        }
+
+
+class Spans:
+    """What forwards took, in memory that this process and one it spawns share: a queue would take time of its own."""
+
+    def __init__(self, most: int) -> None:
+        self._moments = get_context("spawn").RawArray("d", 2 * most)  # those not yet noted are 0
+        self._noted = 0
+
+    def note(self, began: float, ended: float) -> None:
+        """By one process only."""
+        self._moments[2 * self._noted], self._moments[2 * self._noted + 1] = began, ended
+        self._noted += 1
+
+    def noted(self) -> list[Span]:
+        """In the order of time, by whichever process; complete once nothing is noted any more."""
+        spans = map(Span, self._moments[::2], self._moments[1::2])
+        return [span for span in spans if span.ended]
+
+
+class Timed:
+    """A model that notes when its forwards begin and end."""
+
+    def __init__(self, model: Model, spans: Spans) -> None:
+        self._model = model
+        self._spans = spans
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        began = time.monotonic()
+        logits = self._model.forward(batch)
+        self._spans.note(began, time.monotonic())
+        return logits
+
+
+@dataclass(frozen=True)
+class TimedModel:
+    """What a process makes a model of that notes its forwards here; it and the threads it starts keep to `cores`."""
+
+    model: Loaded
+    spans: Spans
+    cores: Sequence[int]
+
+    def load(self) -> Model:
+        os.sched_setaffinity(0, self.cores)
+        return Timed(self.model.load(), self.spans)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target of a directory in bf16, for one stream."""
+
+    directory: Path
+
+    def load(self) -> Model:
+        return load_model(self.directory, dtype=torch.bfloat16, num_pages=32)
+
+
+class Verdicts:
+    """A sink that keeps when each run of an answer was delivered, and wakes nobody before the last."""
+
+    def __init__(self) -> None:
+        self._moments: list[float] = []
+        self._all: Future[list[float]] = Future()
+
+    def __call__(self, _: int, run: Run | BaseException) -> None:
+        self._moments.append(time.monotonic())
+        if isinstance(run, BaseException):
+            self._all.set_exception(run)
+        elif run.finish_reason is not None:
+            self._all.set_result(self._moments)
+
+    def wait(self) -> list[float]:
+        return self._all.result()
+
+
+class Found(NamedTuple):
+    """The rounds that count, and how many do not, by why."""
+
+    counted: Sequence[Round]
+    left_out: Counter[str]
+
+
+def measure(directory: Path, items: Sequence[Item], max_tokens: int, length: int, threads: int) -> list[Round]:
+    """The rounds of every item, answered in turn by the target of `directory` with the shipped draft."""
+    passes = Spans(PROFILING + len(items) * (PREFILLING + max_tokens))
+    forwards = Spans(len(items) * (PREFILLING + max_tokens * length))
+    cores = sorted(os.sched_getaffinity(0))
+    own, other = (cores[:threads], cores[-1:]) if len(cores) > threads else (cores, cores)
+    load = TimedModel(Target(directory), passes, own).load
+    config = VerifyConfig(max_sessions=1, num_speculative_tokens=length)
+    torch.set_num_threads(threads)
+    process = DraftProcess(GENERAL, TimedModel(ShippedDraft(None), forwards, other), serial=True)
+    with closing(process) as draft, _pinned(own), _verifying(load, directory, config) as verifier:
+        draft.ready()
+        answers = [_answer(verifier, draft, item, max_tokens, length) for item in _shown(items)]
+    targets, drafts = passes.noted(), forwards.noted()
+    return [one for verdicts in answers for one in rounds(targets, drafts, verdicts)]
+
+
+def rounds(targets: Sequence[Span], drafts: Sequence[Span], verdicts: Sequence[float]) -> list[Round]:
+    """Those of an answer whose `verdicts` were delivered then, among everybody's forwards.
+
+    The first verdict begins none, for upon it the draft reads the prompt, nor does the last: it has no next pass.
+    """
+    begins = [span.began for span in targets]
+    found = []
+    for verdict in verdicts[1:-1]:
+        following = bisect(begins, verdict)
+        target, next_pass = targets[following - 1], begins[following]
+        since = [span for span in drafts if span.ended > target.ended and span.began < next_pass]
+        found.append(Round(target, verdict, since, next_pass))
+    return found
+
+
+def sifted(measured: Sequence[Round]) -> Found:
+    """What counts of them, which has to be something."""
+    left_out = Counter(one.left_out for one in measured if one.left_out is not None)
+    counted = [one for one in measured if one.left_out is None]
+    if not counted:
+        raise SystemExit(f"no round counts of {len(measured)}{_reasons(left_out)}")
+    return Found(counted, left_out)
+
+
+def _reasons(left_out: Counter[str]) -> str:
+    return "".join(f"; in {count}, {why}" for why, count in left_out.most_common())
+
+
+@contextmanager
+def _pinned(cores: Sequence[int]) -> Iterator[None]:
+    """This thread and those that it starts keep to `cores`."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _verifying(load: Callable[[], Model], directory: Path, config: VerifyConfig) -> Iterator[Verifier]:
+    verifier = Verifier(load, load_tokenizer(directory), config)
+    verifier.start()
+    try:
+        yield verifier
+    finally:
+        verifier.stop()
+
+
+def _shown(items: Sequence[Item]) -> Iterator[Item]:
+    """The items, with a bar that moves between them only: drawing it would take time of a round's."""
+    with Progress(auto_refresh=False) as progress:
+        shown = progress.add_task("rounds", total=len(items))
+        for item in items:
+            yield item
+            progress.update(shown, advance=1, refresh=True)
+
+
+def _answer(verifier: Verifier, draft: DraftProcess, item: Item, max_tokens: int, length: int) -> list[float]:
+    """When the verdicts of the item's answer were delivered."""
+    params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=0.0)
+    request = GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
+    verdicts = Verdicts()
+    [session] = verifier.open([request], verdicts).result()
+    draft.open(
+        OpenSession(
+            session=session,
+            seat=0,
+            verifier=verifier.address,
+            tokens=request.tokens,
+            prompt_length=request.prompt_length,
+            params=params,
+            choice=request.choice,
+            num_speculative_tokens=length,
+        )
+    )
+    return verdicts.wait()
+
+
+def prompts(count: int) -> Sequence[Item]:
+    """So many held-out prompts, tasks taking turns."""
+    return held_out(math.ceil(count / len(TASKS)))[:count]
+
+
+def as_json(found: Found) -> dict[str, object]:
+    """Milliseconds by part."""
+    return {"rounds": len(found.counted), "left_out": found.left_out, "ms": quantiles(found.counted)}
+
+
+def quantiles(counted: Sequence[Round]) -> dict[str, dict[str, float]]:
+    """Of every part, in milliseconds."""
+    parts = [one.parts() for one in counted]
+    return {name: _quantiles([seconds[name] for seconds in parts]) for name in parts[0]}
+
+
+def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    found = 1000 * np.quantile(seconds, list(QUANTILES.values()))
+    return dict(zip(QUANTILES, np.round(found, 4).tolist(), strict=True))
+
+
+def table(found: Found) -> str:
+    """Markdown; the critical path last."""
+    lines = [f"| part of a round, ms | {' | '.join(QUANTILES)} |", "|---|" + "---|" * len(QUANTILES)]
+    for name, values in quantiles(found.counted).items():
+        lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in values.values())} |")
+    count = len(found.counted)
+    drafted = sum(len(one.drafts) for one in found.counted) / count
+    of = f"{count} of {count + found.left_out.total()} rounds, {drafted:.1f} tokens drafted in each"
+    return "\n".join([*lines, "", f"{of}{_reasons(found.left_out)}."])
+
+
+def draw(found: Found, file: Path) -> None:
+    """The medians one after another: of the whole round, and below it of what is not the models'."""
+    medians = {name: values["p50"] for name, values in quantiles(found.counted).items() if name in COLOURS}
+    figure = Figure(figsize=(6.4, 3.0), layout="constrained", dpi=150)
+    whole, outside = figure.subplots(2)
+    _stack(whole, "all", medians)
+    _stack(outside, "outside\nthe models", {name: medians[name] for name in medians if name not in (TARGET, DRAFT)})
+    outside.set_xlabel("ms of a round, medians", fontsize=8)
+    figure.legend(*whole.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+    figure.savefig(file, metadata={"Software": None})
+
+
+def _stack(panel: Axes, label: str, medians: dict[str, float]) -> None:
+    left = 0.0
+    for name, value in medians.items():
+        panel.barh(label, value, left=left, color=COLOURS[name], height=0.6, label=name)
+        left += value
+    panel.tick_params(labelsize=8)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.rounds", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
+    parser.add_argument("--length", type=int, default=4, help="most tokens proposed for a pass")
+    parser.add_argument("--prompts", type=int, default=12)
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--threads", type=int, default=1, help="of the target; the draft has one")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
+    parser.add_argument("--out", type=Path, default=Path("tests/bench/results/rounds"))
+    chosen = parser.parse_args(argv)
+    items = prompts(chosen.prompts)
+    measured = measure(target(chosen.size, chosen.cache), items, chosen.max_tokens, chosen.length, chosen.threads)
+    found = sifted(measured)
+    text = f"{table(found)}\n\n{chosen.size} target in bf16, {chosen.threads} thread(s), {machine.line()}\n"
+    draw(found, save(chosen, "rounds", text, as_json(found)) / "rounds.png")
+
+
+if __name__ == "__main__":
+    main()
