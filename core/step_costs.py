@@ -8,7 +8,10 @@ bad minute would be avoided long after it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import NamedTuple
 
 from core.model.base import Model, Rows
 
@@ -29,6 +32,22 @@ class Smoothed:
         self.mean += (seconds - self.mean) / 8
 
 
+class _Curve(NamedTuple):
+    """Seconds by size, ascending; the least per row of sizes up to each, and the least of sizes from each on."""
+
+    sizes: list[int]
+    seconds: list[float]
+    rates: list[float]
+    caps: list[float]
+
+    @classmethod
+    def through(cls, shape: Mapping[int, float]) -> _Curve:
+        sizes = sorted(shape)
+        seconds = [shape[size] for size in sizes]
+        rates = [each / size for size, each in zip(sizes, seconds, strict=True)]
+        return cls(sizes, seconds, [*accumulate(rates, min)], [*accumulate(reversed(seconds), min)][::-1])
+
+
 class StepCosts:
     """Seconds of a pass by rows; above 16 rows, each eighth of a power of two is a size.
 
@@ -39,6 +58,7 @@ class StepCosts:
         self._pace = 1.0
         self._shape: dict[int, float] = {}  # size -> seconds at pace 1
         self._told: dict[int, float] = {}  # since the last measurement: the rules ask for the same few, many times
+        self._curve = _Curve.through({})  # since then, too
 
     def observe(self, rows: int, seconds: float) -> None:
         self._told.clear()
@@ -55,6 +75,8 @@ class StepCosts:
         """0 before any measurement; outside of what was measured, the nearest."""
         if not self._shape:
             return 0.0
+        if not self._told:
+            self._curve = _Curve.through(self._shape)
         if rows not in self._told:
             self._told[rows] = self._pace * self._estimate(rows)
         return self._told[rows]
@@ -64,19 +86,18 @@ class StepCosts:
         return (self.seconds(rows + more) - self.seconds(rows)) / more
 
     def _estimate(self, rows: int) -> float:
-        below, above = (0, 0.0), (math.inf, math.inf)
-        cap = math.inf
-        for size, seconds in self._shape.items():
-            if size <= rows:
-                below = max(below, (size, seconds))
-                cap = min(cap, seconds * rows / size)
-            if size >= rows:
-                above = min(above, (size, seconds))
-                cap = min(cap, seconds)
-        if not below[0] or above[0] == math.inf:
-            return min(cap, below[1] if below[0] else above[1])
-        share = (rows - below[0]) / (above[0] - below[0]) if above[0] > below[0] else 0.0
-        return min(cap, below[1] + share * (above[1] - below[1]))
+        """At pace 1."""
+        sizes, seconds, rates, caps = self._curve
+        above = bisect_left(sizes, rows)
+        if above == len(sizes):
+            return min(rates[-1] * rows, seconds[-1])
+        if sizes[above] == rows:
+            return min(rates[above] * rows, caps[above])
+        if above == 0:
+            return caps[0]
+        share = (rows - sizes[above - 1]) / (sizes[above] - sizes[above - 1])
+        between = seconds[above - 1] + share * (seconds[above] - seconds[above - 1])
+        return min(rates[above - 1] * rows, caps[above], between)
 
 
 def profile(model: Model, clock: Callable[[], float], costs: StepCosts) -> None:
