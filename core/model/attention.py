@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from core.model.pages import PAGE_SIZE, pages_for
 
 TILE = 4
+_WORTH_A_CALL = 1 << 18  # bytes of keys and values; reading more where they lie is quicker than gathering them (a CPU)
 
 
 class Span(NamedTuple):
@@ -88,6 +89,8 @@ def _runs(span: Span) -> list[tuple[int, _Run]]:
 class Planner:
     """Makes the plans of one model's passes over a cache of `num_pages` pages and a spare one behind them.
 
+    `page_bytes` are those of a page's keys and values in one layer.
+
     Where plans are `replayed`, padding rows are stored in the spare page, and pages are tensors: the shapes of a plan
     then say all of it but its values.
     """
@@ -97,6 +100,7 @@ class Planner:
         heads_per_kv_head: int,
         context: int,
         num_pages: int,
+        page_bytes: int,
         dtype: torch.dtype,
         device: torch.device,
         *,
@@ -104,6 +108,7 @@ class Planner:
     ) -> None:
         self._device = device
         self._num_pages = num_pages
+        self._page_bytes = page_bytes
         self._replayed = replayed
         self._max_keys = padded_pages(pages_for(context)) * PAGE_SIZE
         # A tile's products have the row outside and the head inside: place and head of row r are r // heads, r % heads.
@@ -114,16 +119,21 @@ class Planner:
 
     def plan(self, tokens: Sequence[int], spans: Sequence[Span], num_rows: int) -> Plan:
         """`num_rows` counts the padding rows behind the last span, which belong to no tile."""
+        alone: list[tuple[int, list[_Run]]] = []
         by_pages: dict[int, list[_Run]] = {}
         for span in spans:
             for padded, run in _runs(span):
-                by_pages.setdefault(padded, []).append(run)
+                if self._read_in_place(padded, run):
+                    alone.append((padded, [run]))
+                else:
+                    by_pages.setdefault(padded, []).append(run)
+        grouped = [*alone, *by_pages.items()]
         padding = [0] * (num_rows - len(tokens))
         positions = [position for span in spans for position in range(span.start, span.start + span.length)]
         row_of_place: list[int] = []
         place_of_row = [0] * num_rows
         slots: list[int] = []
-        for runs in by_pages.values():
+        for _, runs in grouped:
             for run in runs:
                 _lay(run, row_of_place, place_of_row)
         for span in spans:
@@ -131,7 +141,7 @@ class Planner:
         if self._replayed:
             slots += [self._num_pages * PAGE_SIZE] * len(padding)
         groups: list[Group] = []
-        for padded, runs in by_pages.items():
+        for padded, runs in grouped:
             groups.append(self._group(groups[-1].last if groups else 0, padded, runs))
         lists = ([*tokens, *padding], [*positions, *padding], row_of_place, place_of_row, slots)
         at_tokens, at_positions, places, rows, stores = self._tensors(*lists)
@@ -144,6 +154,11 @@ class Planner:
         as_it_lies = len(masks) == 1 and not self._replayed
         mask = masks[0][None, None] if as_it_lies else torch.stack(masks).unsqueeze(1)
         return Group(first, first + len(starts), self._pages(padded, runs), padded * PAGE_SIZE, mask)
+
+    def _read_in_place(self, padded: int, run: _Run) -> bool:
+        """Whether the run is a group of its own, though others see equally many pages."""
+        large = not self._replayed and padded * self._page_bytes >= _WORTH_A_CALL
+        return large and _together(run.span.pages[:padded], padded, self._num_pages) is not None
 
     def _pages(self, padded: int, runs: Sequence[_Run]) -> slice | torch.Tensor:
         if len(runs) == 1 and not self._replayed:

@@ -49,6 +49,7 @@ class CausalLM(Model):
             config.num_heads // config.num_kv_heads,
             config.context,
             self._pool.num_pages,
+            cache[0, :, 0].nbytes,
             cache.dtype,
             cache.device,
             replayed=record is not None,

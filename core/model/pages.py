@@ -8,7 +8,7 @@ to write into it, which happens only to the last page a session uses.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from core.errors import OutOfPages
@@ -178,13 +178,21 @@ class PagePool:
         return PageCopy(shared, held.pages[-1])
 
     def _take(self, wanted: int | None = None) -> int:
-        """A free page: the `wanted` one if it is free, because pages that follow one another are read in place."""
+        """A free page: the `wanted` one if it is blank, because pages that follow one another are read in place.
+
+        If it is remembered, it is only taken where no two blank pages follow one another: whoever takes one of these
+        can grow into the other.
+        """
         if wanted in self._blank:
             page = wanted
-        elif wanted is not None and self._prefixes.is_idle(wanted):
-            page = self._prefixes.evict(wanted)
         else:
-            page = min(self._blank) if self._blank else self._prefixes.evict()
+            stretch = _longest_stretch(self._blank)
+            if wanted is not None and len(stretch) < 2 and self._prefixes.is_idle(wanted):
+                page = self._prefixes.evict(wanted)
+            elif stretch:
+                page = stretch[len(stretch) // 2]  # so that who holds the page before has room to grow, too
+            else:
+                page = self._prefixes.evict()
         self._blank.discard(page)
         self._references[page] = 1
         return page
@@ -202,6 +210,18 @@ class PagePool:
             self._prefixes.fall_idle(page)
         else:
             self._blank.add(page)
+
+
+def _longest_stretch(pages: Iterable[int]) -> range:
+    """The longest run of numbers that follow one another."""
+    start, stop, longest, ends = 0, 0, 0, 0
+    for page in sorted(pages):
+        if page != stop:
+            start = page
+        stop = page + 1
+        if stop - start > longest:
+            longest, ends = stop - start, stop
+    return range(ends - longest, ends)
 
 
 def _page_of(tokens: Sequence[int], index: int) -> Sequence[int]:

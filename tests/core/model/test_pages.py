@@ -387,6 +387,41 @@ def test_no_more_is_remembered_than_was_said_to_be_committed() -> None:
     assert gained(pool, [1] * 200) == 64
 
 
+def test_sessions_beside_each_other_have_room_to_grow() -> None:
+    pool = PagePool(128)
+    for session in range(8):
+        pool.open(session)
+        pool.extend([(session, 20)])
+    for _ in range(14):
+        pool.extend([(session, 20) for session in range(8)])
+    for session in range(8):
+        first, *others = pool.pages(session)
+        assert others == list(range(first + 1, first + 5))
+
+
+def test_where_all_is_remembered_most_sessions_still_have_pages_that_follow_one_another() -> None:
+    pool, dice = PagePool(256), random.Random(0)
+    live: dict[int, list[int]] = {}
+    seen = together = 0
+    for session in range(400):
+        live[session] = [dice.randrange(2000) for _ in range(dice.randrange(40, 130))]
+        pool.open(session)
+        pool.extend([(session, len(live[session]))])
+        while len(live) == 8:
+            for number, tokens in list(live.items()):
+                tokens += [dice.randrange(2000) for _ in range(dice.randint(1, 4))]
+                pool.extend([(number, len(tokens) - pool.length(number))])
+                pool.remember(number, tokens)
+                first, *others = pool.pages(number)
+                seen += 1
+                together += others == list(range(first + 1, first + 1 + len(others)))
+                if len(tokens) > 250 or dice.random() < 0.02:
+                    pool.close(number)
+                    del live[number]
+    assert pool.num_remembered > 0.8 * 256
+    assert together > 0.8 * seen
+
+
 def test_a_lone_session_after_many_others_has_pages_that_follow_one_another() -> None:
     pool, dice, together = PagePool(64), random.Random(0), 0
     for session in range(300):
