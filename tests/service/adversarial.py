@@ -14,6 +14,9 @@ from serve_app.draft_pool import DraftPool
 class RandomModel:
     """Uniform logits at every position, new ones each time."""
 
+    device = torch.device("cpu")
+    loops = False
+
     def __init__(self, vocab_size: int, context: int) -> None:
         self.vocab_size = vocab_size
         self.context = context
