@@ -22,7 +22,6 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from core.family.corpora import TASKS
 from core.model.base import Rows
 from core.model.causal_lm import load_model
 from core.verify_engine import VerifyConfig
@@ -31,7 +30,7 @@ from tests.bench.clock import now
 from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
 from tests.bench.hugging_face import HuggingFace
-from tests.bench.items import GENERAL, draft_directories, held_out
+from tests.bench.items import GENERAL, draft_directories, first_held_out
 from tests.bench.output import save
 from tests.bench.paired import Durations
 
@@ -87,7 +86,7 @@ def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float
 
 def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:
     """One stream, every contender in turn; transformers and our engines hold a target each."""
-    items, drafts = held_out(-(-chosen.prompts // len(TASKS)))[: chosen.prompts], draft_directories()
+    items, drafts = first_held_out(chosen.prompts), draft_directories()
     used = {label: drafts[label] for label in {GENERAL, decode.MIXED, *(item.slot for item in items)}}
     config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
     started = processes(used, chosen.device)  # before the targets, which take longer

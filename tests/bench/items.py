@@ -52,6 +52,11 @@ def held_out(per_task: int) -> Sequence[Item]:
     return asked
 
 
+def first_held_out(count: int) -> Sequence[Item]:
+    """So many of those prompts in all."""
+    return held_out(-(-count // len(TASKS)))[:count]
+
+
 def draft_directories() -> dict[str, str | None]:
     """Label of each draft -> its PEFT or model directory, None for the draft as it is."""
     bundle = live_bundle()

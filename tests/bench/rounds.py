@@ -13,7 +13,6 @@ and the same with JSON and a plot in a directory.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import time
 from bisect import bisect
@@ -21,9 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,20 +30,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
-from core.family.corpora import TASKS
 from core.generation import GenerationRequest, Run
 from core.messages import OpenSession
-from core.model.base import Model, Rows
+from core.model.base import Model
 from core.model.causal_lm import load_model
 from core.sampling_params import SamplingParams
 from core.tokenizer import load_tokenizer
 from core.verifier import Verifier
 from core.verify_engine import VerifyConfig
 from tests.bench import machine
-from tests.bench.engines import DraftProcess, Loaded, ShippedDraft
+from tests.bench.engines import DraftProcess, ShippedDraft
 from tests.bench.expanded import GEOMETRIES, target
-from tests.bench.items import GENERAL, Item, held_out
+from tests.bench.items import GENERAL, Item, first_held_out
 from tests.bench.output import save
+from tests.bench.timed_models import Span, Spans, TimedModel, timed
 
 TARGET, DRAFT = "the target's pass", "the draft's forwards, all of a round"
 AFTER = "the target's pass to the verdict"
@@ -69,17 +66,6 @@ LATE = "the pass did not wait for the draft"
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 PROFILING = 128  # forwards of the target before there is work: more than there are
 PREFILLING = 16  # forwards of a prompt: likewise
-
-
-class Span(NamedTuple):
-    """When a forward began and ended."""
-
-    began: float
-    ended: float
-
-    @property
-    def seconds(self) -> float:
-        return self.ended - self.began
 
 
 class Round(NamedTuple):
@@ -118,64 +104,6 @@ class Round(NamedTuple):
         }
 
 
-class Spans:
-    """What forwards took, in memory that this process and one it spawns share: a queue would take time of its own."""
-
-    def __init__(self, most: int) -> None:
-        self._moments = get_context("spawn").RawArray("d", 2 * most)  # those not yet noted are 0
-        self._noted = 0
-
-    def note(self, began: float, ended: float) -> None:
-        """By one process only."""
-        self._moments[2 * self._noted], self._moments[2 * self._noted + 1] = began, ended
-        self._noted += 1
-
-    def noted(self) -> list[Span]:
-        """In the order of time, by whichever process; complete once nothing is noted any more."""
-        spans = map(Span, self._moments[::2], self._moments[1::2])
-        return [span for span in spans if span.ended]
-
-
-class Timed:
-    """A model that notes when its forwards begin and end."""
-
-    def __init__(self, model: Model, spans: Spans) -> None:
-        self._model = model
-        self._spans = spans
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._model, name)
-
-    def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
-        began = time.monotonic()
-        logits = self._model.forward(batch)
-        self._spans.note(began, time.monotonic())
-        return logits
-
-
-@dataclass(frozen=True)
-class TimedModel:
-    """What a process makes a model of that notes its forwards here; it and the threads it starts keep to `cores`."""
-
-    model: Loaded
-    spans: Spans
-    cores: Sequence[int]
-
-    def load(self) -> Model:
-        os.sched_setaffinity(0, self.cores)
-        return Timed(self.model.load(), self.spans)  # type: ignore[return-value]
-
-
-@dataclass(frozen=True)
-class Target:
-    """The target of a directory in bf16, for one stream."""
-
-    directory: Path
-
-    def load(self) -> Model:
-        return load_model(self.directory, dtype=torch.bfloat16, num_pages=32)
-
-
 class Verdicts:
     """A sink that keeps when each run of an answer was delivered, and wakes nobody before the last."""
 
@@ -207,7 +135,10 @@ def measure(directory: Path, items: Sequence[Item], max_tokens: int, length: int
     forwards = Spans(len(items) * (PREFILLING + max_tokens * length))
     cores = sorted(os.sched_getaffinity(0))
     own, other = (cores[:threads], cores[-1:]) if len(cores) > threads else (cores, cores)
-    load = TimedModel(Target(directory), passes, own).load
+
+    def load() -> Model:
+        return timed(load_model(directory, dtype=torch.bfloat16, num_pages=32), passes)
+
     config = VerifyConfig(max_sessions=1, num_speculative_tokens=length)
     torch.set_num_threads(threads)
     process = DraftProcess(GENERAL, TimedModel(ShippedDraft(None), forwards, other), serial=True)
@@ -297,11 +228,6 @@ def _answer(verifier: Verifier, draft: DraftProcess, item: Item, max_tokens: int
     return verdicts.wait()
 
 
-def prompts(count: int) -> Sequence[Item]:
-    """So many held-out prompts, tasks taking turns."""
-    return held_out(math.ceil(count / len(TASKS)))[:count]
-
-
 def as_json(found: Found) -> dict[str, object]:
     """Milliseconds by part."""
     return {"rounds": len(found.counted), "left_out": found.left_out, "ms": quantiles(found.counted)}
@@ -310,12 +236,9 @@ def as_json(found: Found) -> dict[str, object]:
 def quantiles(counted: Sequence[Round]) -> dict[str, dict[str, float]]:
     """Of every part, in milliseconds."""
     parts = [one.parts() for one in counted]
-    return {name: _quantiles([seconds[name] for seconds in parts]) for name in parts[0]}
-
-
-def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    found = 1000 * np.quantile(seconds, list(QUANTILES.values()))
-    return dict(zip(QUANTILES, np.round(found, 4).tolist(), strict=True))
+    seconds = {name: [each[name] for each in parts] for name in parts[0]}
+    found = {name: 1000 * np.quantile(values, list(QUANTILES.values())) for name, values in seconds.items()}
+    return {name: dict(zip(QUANTILES, np.round(values, 4).tolist(), strict=True)) for name, values in found.items()}
 
 
 def table(found: Found) -> str:
@@ -350,6 +273,13 @@ def _stack(panel: Axes, label: str, medians: dict[str, float]) -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
+def tell(chosen: argparse.Namespace, measured: Sequence[Round]) -> None:
+    """Print and leave in `chosen.out` what was found."""
+    found = sifted(measured)
+    text = f"{table(found)}\n\n{chosen.size} target in bf16, {chosen.threads} thread(s), {machine.line()}\n"
+    draw(found, save(chosen, "rounds", text, as_json(found)) / "rounds.png")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.rounds", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
@@ -360,11 +290,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/rounds"))
     chosen = parser.parse_args(argv)
-    items = prompts(chosen.prompts)
+    items = first_held_out(chosen.prompts)
     measured = measure(target(chosen.size, chosen.cache), items, chosen.max_tokens, chosen.length, chosen.threads)
-    found = sifted(measured)
-    text = f"{table(found)}\n\n{chosen.size} target in bf16, {chosen.threads} thread(s), {machine.line()}\n"
-    draw(found, save(chosen, "rounds", text, as_json(found)) / "rounds.png")
+    tell(chosen, measured)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.bench import rounds
-from tests.bench.items import Item
-from tests.bench.rounds import Round, Span, Spans
+from tests.bench.expanded import target
+from tests.bench.items import first_held_out
+from tests.bench.rounds import Round
+from tests.bench.timed_models import Span, Spans
 
 TARGETS = [Span(0.0, 8.0), Span(10.0, 18.0), Span(24.0, 32.0), Span(40.0, 48.0), Span(49.0, 57.0)]
 VERDICTS = [8.5, 18.5, 33.0, 48.25, 57.5]
@@ -66,30 +68,24 @@ def test_what_another_process_notes_is_seen_here() -> None:
     assert spans.noted() == [Span(1.5, 2.5)]
 
 
-def test_real_rounds_are_measured_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real: list[Round] = []
-    measure = rounds.measure
-
-    def measured(directory: Path, items: Sequence[Item], max_tokens: int, length: int, threads: int) -> list[Round]:
-        real.extend(measure(directory, items, max_tokens, length, threads))
-        # on a busy machine the draft may be given the verifier's core in every round, and then none would count
-        return [*real, *rounds.rounds(TARGETS, DRAFTS, VERDICTS)]
-
-    monkeypatch.setattr(rounds, "measure", measured)
-    few = ["--size", "tiny", "--prompts", "1", "--max-tokens", "24"]
-    rounds.main([*few, "--cache", str(tmp_path), "--out", str(tmp_path)])
-
-    assert real
-    for one in real:
-        assert one.target.ended <= one.verdict <= one.next_pass
-        assert all(draft.began <= draft.ended for draft in one.drafts)
+def test_real_rounds_are_measured(tmp_path: Path) -> None:
+    """Which of them count is the machine's affair: a busy one may find the tiny target's draft not worth asking."""
+    measured = rounds.measure(target("tiny", tmp_path), first_held_out(1), max_tokens=24, length=4, threads=1)
+    assert measured
+    for one in measured:
+        assert one.target.began < one.target.ended <= one.verdict <= one.next_pass
+        assert all(draft.began < draft.ended for draft in one.drafts)
         if one.left_out is None:
             _adds_up(one)
+
+
+def test_what_was_found_is_left_as_text_figures_and_plot(tmp_path: Path) -> None:
+    chosen = argparse.Namespace(size="tiny", threads=1, out=tmp_path)
+    rounds.tell(chosen, rounds.rounds(TARGETS, DRAFTS, VERDICTS))
     found = json.loads((tmp_path / "rounds.json").read_text())
-    assert found["rounds"] + sum(found["left_out"].values()) == len(real) + 3
+    assert (found["rounds"], found["left_out"]) == (2, {rounds.NOTHING: 1})
     assert found["ms"].keys() == {*rounds.COLOURS, rounds.CRITICAL}
-    for values in found["ms"].values():
-        assert 0.0 <= values["p10"] <= values["p50"] <= values["p90"]
+    assert found["ms"][rounds.CRITICAL]["p50"] == pytest.approx(1e3 * (2.25 + 6.0) / 2)
     assert "tiny target in bf16, 1 thread(s)" in (tmp_path / "rounds.md").read_text()
     assert (tmp_path / "rounds.png").stat().st_size > 0
 
