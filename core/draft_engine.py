@@ -25,7 +25,7 @@ from core.step_costs import Smoothed, StepCosts
 
 _MOST_PREPARED = 32  # lines of all sessions: they go through the model together
 _LITTLE_MORE = 1.2  # times one line
-_UNWANTED = 3  # asks for nothing, one after another: from then on a session's prompt is not read until it is asked for
+_ASKS = 4  # that it is remembered for whether something is wanted; where mostly nothing is, no prompt is read unasked
 
 
 class DraftConfig(NamedTuple):
@@ -53,7 +53,7 @@ class DraftEngine:
         self._overlap = Overlap()
         self._confidence = Confidence()
         self._worth = 0.0  # as last told, for sessions that have not been told yet
-        self._unwanted = 0  # asks for nothing since the last for something
+        self._wanted = 1.0  # share of the asks of late that were for something: a look now and then is one, too
         self._sessions: dict[int, DraftSession] = {}
         self._numbers = count(-1, -1)  # of prepared lines in the model; sessions count upwards
 
@@ -88,7 +88,7 @@ class DraftEngine:
         self.close(opened.session)
         session = DraftSession(opened, peer, self._clock(), self._confidence)
         session.worth = self._worth
-        if self._unwanted >= _UNWANTED:
+        if self._wanted < 0.5:
             session.asked = 0
         self._sessions[opened.session] = session
         self._model.open(opened.session)
@@ -124,9 +124,9 @@ class DraftEngine:
         if message.tokens:  # without any it only says that the session lives
             if session.answered_at is not None and session.asked:
                 self._round.observe(now - session.answered_at)
-            session.due, session.answered_at = True, None
+            session.due, session.answered_at = message.wanted != 0, None
         self._worth = message.worth
-        self._unwanted = self._unwanted + 1 if message.wanted == 0 else 0
+        self._wanted += ((message.wanted != 0) - self._wanted) / _ASKS
         known, proposed = len(session.committed), session.proposed
         over, cut = session.take(message)
         self._end(over)
@@ -263,4 +263,6 @@ class DraftEngine:
             self._model.rollback(line.number, kept)
 
     def _repeat_at(self, session: DraftSession) -> float:
-        return session.told_at + (3 * self._round.mean if session.asked else self.config.idle_repeat)
+        """Where nothing is wanted, at the next whole multiple: sessions that are told together wake once for all."""
+        period = self.config.idle_repeat
+        return session.told_at + 3 * self._round.mean if session.asked else (session.told_at // period + 1) * period

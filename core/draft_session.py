@@ -65,7 +65,7 @@ class DraftSession:
         self.advanced_at = now  # when it last heard of committed tokens
         self.told_at = now
         self.answered_at: float | None = None  # when the verifier was first told since its last Commit
-        self.due = True  # a Propose is owed: every Commit is answered
+        self.due = True  # a Propose is owed: every Commit by which something is wanted is answered
         self._confidence = confidence
 
     @property

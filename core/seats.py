@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from core.asking import Probe, Prospect, best_ask
+from core.asking import Ask, Probe, Prospect, best_ask
 from core.estimator import Acceptance
 from core.generation import Run
 from core.messages import Close, Commit, Propose
@@ -39,6 +39,7 @@ class Seats:
         self._replies: Recent[bytes, Reply] = Recent(Reply)  # of every draft process
         self._acceptance: Recent[str, Acceptance] = Recent(Acceptance)  # of every adapter
         self._probes: Recent[str, Probe] = Recent(Probe)  # of every adapter
+        self._pass = Prospect()  # the next one, as it was foreseen after the last
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
     def receive(self, peer: bytes, session: VerifySession | None, message: Propose, now: float) -> None:
@@ -106,6 +107,7 @@ class Seats:
         tokens = plain + sum(prospect.tokens for prospect in prospects)
         rows = plain + sum(prospect.rows for prospect in prospects)
         longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
+        self._pass = Prospect(tokens, rows, longest, len(drafted))
         for session, own in zip(drafted, prospects, strict=True):
             wait = second if own.wait == longest else longest
             self._ask(session, Prospect(tokens - own.tokens, rows - own.rows, wait, len(drafted) - 1))
@@ -120,12 +122,16 @@ class Seats:
         return Prospect(tokens, 1 + proposed, seat.reply.mean(proposed), 1)
 
     def _ask(self, session: VerifySession, others: Prospect) -> None:
+        assert session.seat is not None
+        best = self._best(session, others)
+        session.ask = self._probes.of(session.seat.adapter).ask(best, session.max_proposed)
+        session.probing = session.ask.most > best.most == 0
+
+    def _best(self, session: VerifySession, others: Prospect) -> Ask:
         seat = session.seat
         assert seat is not None
         expected = self._acceptance.of(seat.adapter).expected(session.max_proposed)
-        best = best_ask(expected, seat.reply, others, self._costs)
-        session.ask = self._probes.of(seat.adapter).ask(best, session.max_proposed)
-        session.probing = session.ask.most > best.most == 0
+        return best_ask(expected, seat.reply, others, self._costs)
 
     def _tell(self, session: VerifySession, now: float) -> None:
         """A draft that was told that nothing is wanted hears no more until something is, or it speaks up itself."""
@@ -150,6 +156,7 @@ class Seats:
             if seat is not None:
                 self._outbox[seat.peer, session.number] = Close(session.number, seat.number)
             session.seat = Seat(peer, message.seat, now, self._replies.of(peer))
+            session.ask = self._best(session, self._pass)
             return True
         if message.seat < seat.number or peer != seat.peer:
             self._outbox[peer, session.number] = Close(session.number, message.seat)

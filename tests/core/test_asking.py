@@ -191,6 +191,27 @@ def test_what_is_wanted_reaches_the_draft_and_bounds_the_pass() -> None:
     assert max(run.proposed for run in bench.runs[number]) == 4
 
 
+def test_a_draft_that_does_not_pay_is_asked_for_nothing_at_its_first_word() -> None:
+    bench = Bench()
+
+    def dear_by_the_row(batch: Sequence[Rows]) -> None:
+        bench.clock.now += sum(len(rows.tokens) for rows in batch)
+
+    bench.model.on_forward = dear_by_the_row
+    answer = plain_tokens(request(60))
+    for asked in range(2):
+        [number] = bench.engine.open([request(60)])
+        bench.step()
+        bench.propose(number, len(PROMPT), ())
+        [first] = [message for _, message in bench.engine.outgoing() if isinstance(message, Commit)]
+        assert (first.wanted == 0) == (asked == 1)
+        while len(bench.tokens(number)) < 60:
+            known = len(bench.tokens(number))
+            wrong = (answer[known] + 1) % VOCAB_SIZE
+            bench.propose(number, len(PROMPT) + known, (wrong,) * 4)
+            bench.step()
+
+
 def test_a_draft_of_which_nothing_is_wanted_is_left_alone_until_something_is() -> None:
     simulation = Simulation()
     asked = request(900)

@@ -71,6 +71,19 @@ def test_a_draft_of_which_nothing_is_wanted_reads_no_prompt_until_something_is()
     assert [len(proposal.tokens) for proposal in drafted(engine)] == [4]
 
 
+def test_a_look_now_and_then_does_not_make_the_next_session_read_its_prompt() -> None:
+    engine, _, _ = draft()
+    asked = request(60)
+    engine.open(opened(asked), VERIFIER)
+    for index in range(40):
+        engine.receive(VERIFIER, Commit(1, len(PROMPT) + index, (7,), wanted=int(index % 8 == 7)))
+    drafted(engine)
+    steps = engine.counts["steps"]
+    engine.open(opened(asked, 2), VERIFIER)
+    assert Propose(2, 0, len(PROMPT), ()) in drafted(engine)
+    assert engine.counts["steps"] == steps
+
+
 def test_many_sessions_are_drafted_in_one_pass() -> None:
     engine, model, _ = draft()
     batches: list[int] = []
@@ -181,16 +194,27 @@ def test_where_nothing_is_wanted_silence_is_met_with_a_repeat_after_a_second() -
     engine.open(opened(request(2000)), VERIFIER)
     drafted(engine)
     engine.receive(VERIFIER, Commit(1, len(PROMPT), (7,), wanted=0))
-    known = Propose(1, 0, len(PROMPT) + 1, ())
-    assert drafted(engine) == [known]
     clock.now += 0.95
-    assert engine.outgoing() == []
+    assert drafted(engine) == []
     assert 0.0 < (engine.wait() or 0.0) < 0.06
     clock.now += 0.06
-    assert [message for _, message in engine.outgoing()] == [known]
+    assert [message for _, message in engine.outgoing()] == [Propose(1, 0, len(PROMPT) + 1, ())]
     engine.receive(VERIFIER, Commit(1, len(PROMPT) + 1, (5,) * 40, wanted=2))  # what it took is no round
     assert [len(proposal.tokens) for proposal in drafted(engine)] == [2]
     assert 0.0 < (engine.wait() or 0.0) < 0.06
+
+
+def test_sessions_of_which_nothing_is_wanted_break_their_silence_together() -> None:
+    engine, _, clock = draft(idle_repeat=1.0)
+    for number in range(1, 9):
+        clock.now += 0.05
+        engine.open(opened(request(2000), number), VERIFIER)
+        drafted(engine)
+        engine.receive(VERIFIER, Commit(number, len(PROMPT), (7,), wanted=0))
+    for _ in range(3):
+        clock.now += engine.wait() or 0.0
+        assert len(engine.outgoing()) == 8
+        assert (engine.wait() or 0.0) > 0.99
 
 
 def test_word_that_the_session_lives_needs_no_answer() -> None:
