@@ -108,9 +108,11 @@ class Seats:
         rows = plain + sum(prospect.rows for prospect in prospects)
         longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
         self._pass = Prospect(tokens, rows, longest, len(drafted))
+        known: dict[tuple[bytes, int, Prospect], Ask] = {}
         for session, own in zip(drafted, prospects, strict=True):
             wait = second if own.wait == longest else longest
-            self._ask(session, Prospect(tokens - own.tokens, rows - own.rows, wait, len(drafted) - 1))
+            others = Prospect(tokens - own.tokens, rows - own.rows, wait, len(drafted) - 1)
+            self._ask(session, self._best(session, others, known))
             if session.ask.most or not (session.seat and session.seat.idle):
                 self._tell(session, now)
 
@@ -121,17 +123,20 @@ class Seats:
         tokens, proposed = self._acceptance.of(seat.adapter).expected(session.most())[-1]
         return Prospect(tokens, 1 + proposed, seat.reply.mean(proposed), 1)
 
-    def _ask(self, session: VerifySession, others: Prospect) -> None:
+    def _ask(self, session: VerifySession, best: Ask) -> None:
         assert session.seat is not None
-        best = self._best(session, others)
         session.ask = self._probes.of(session.seat.adapter).ask(best, session.max_proposed)
         session.probing = session.ask.most > best.most == 0
 
-    def _best(self, session: VerifySession, others: Prospect) -> Ask:
+    def _best(self, session: VerifySession, others: Prospect, known: dict[tuple[bytes, int, Prospect], Ask]) -> Ask:
+        """What is best to ask beside `others`; `known` holds what was found since the last pass for sessions alike."""
         seat = session.seat
         assert seat is not None
-        expected = self._acceptance.of(seat.adapter).expected(session.max_proposed)
-        return best_ask(expected, seat.reply, others, self._costs)
+        alike = (seat.peer, session.max_proposed, others)
+        if alike not in known:
+            expected = self._acceptance.of(seat.adapter).expected(session.max_proposed)
+            known[alike] = best_ask(expected, seat.reply, others, self._costs)
+        return known[alike]
 
     def _tell(self, session: VerifySession, now: float) -> None:
         """A draft that was told that nothing is wanted hears no more until something is, or it speaks up itself."""
@@ -156,7 +161,7 @@ class Seats:
             if seat is not None:
                 self._outbox[seat.peer, session.number] = Close(session.number, seat.number)
             session.seat = Seat(peer, message.seat, now, self._replies.of(peer))
-            session.ask = self._best(session, self._pass)
+            session.ask = self._best(session, self._pass, {})
             return True
         if message.seat < seat.number or peer != seat.peer:
             self._outbox[peer, session.number] = Close(session.number, message.seat)
