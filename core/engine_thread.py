@@ -115,14 +115,9 @@ class EngineThread(ABC):
         poller.register(self._wake, zmq.POLLIN)
         for socket in self._sockets():
             poller.register(socket, zmq.POLLIN)
-        if poller.poll(None if seconds is None else max(1, math.ceil(seconds * 1000))) and _readable(self._wake):
+        ready = poller.poll(None if seconds is None else max(1, math.ceil(seconds * 1000)))
+        if (self._wake, zmq.POLLIN) in ready:
             os.eventfd_read(self._wake)
-
-
-def _readable(wake: int) -> bool:
-    poller = zmq.Poller()
-    poller.register(wake, zmq.POLLIN)
-    return bool(poller.poll(0))
 
 
 def _settle(future: Future[Answer], work: Callable[[], Answer]) -> None:
