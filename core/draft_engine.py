@@ -25,7 +25,7 @@ from core.step_costs import Smoothed, StepCosts
 
 _MOST_PREPARED = 32  # lines of all sessions: they go through the model together
 _LITTLE_MORE = 1.2  # times one line
-_ASKS = 4  # that it is remembered for whether something is wanted; where mostly nothing is, no prompt is read unasked
+_ASKS = 4  # that tell whether anything is wanted here; where mostly nothing is, no prompt is read unasked
 
 
 class DraftConfig(NamedTuple):
@@ -263,6 +263,6 @@ class DraftEngine:
             self._model.rollback(line.number, kept)
 
     def _repeat_at(self, session: DraftSession) -> float:
-        """Where nothing is wanted, at the next whole multiple: sessions that are told together wake once for all."""
+        """When silence is broken; where nothing is wanted, for all sessions at once, at whole multiples of a period."""
         period = self.config.idle_repeat
         return session.told_at + 3 * self._round.mean if session.asked else (session.told_at // period + 1) * period

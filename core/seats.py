@@ -108,12 +108,17 @@ class Seats:
         rows = plain + sum(prospect.rows for prospect in prospects)
         longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
         self._pass = Prospect(tokens, rows, longest, len(drafted))
-        known: dict[tuple[bytes, int, Prospect], Ask] = {}
+        known: dict[tuple[bytes, int, Prospect], Ask] = {}  # sessions that are alike are asked alike
         for session, own in zip(drafted, prospects, strict=True):
+            seat = session.seat
+            assert seat is not None
             wait = second if own.wait == longest else longest
             others = Prospect(tokens - own.tokens, rows - own.rows, wait, len(drafted) - 1)
-            self._ask(session, self._best(session, others, known))
-            if session.ask.most or not (session.seat and session.seat.idle):
+            alike = (seat.peer, session.max_proposed, others)
+            if alike not in known:
+                known[alike] = self._best(session, others)
+            self._ask(session, known[alike])
+            if session.ask.most or not seat.idle:
                 self._tell(session, now)
 
     def _prospect(self, session: VerifySession) -> Prospect:
@@ -128,23 +133,20 @@ class Seats:
         session.ask = self._probes.of(session.seat.adapter).ask(best, session.max_proposed)
         session.probing = session.ask.most > best.most == 0
 
-    def _best(self, session: VerifySession, others: Prospect, known: dict[tuple[bytes, int, Prospect], Ask]) -> Ask:
-        """What is best to ask beside `others`; `known` holds what was found since the last pass for sessions alike."""
+    def _best(self, session: VerifySession, others: Prospect) -> Ask:
         seat = session.seat
         assert seat is not None
-        alike = (seat.peer, session.max_proposed, others)
-        if alike not in known:
-            expected = self._acceptance.of(seat.adapter).expected(session.max_proposed)
-            known[alike] = best_ask(expected, seat.reply, others, self._costs)
-        return known[alike]
+        expected = self._acceptance.of(seat.adapter).expected(session.max_proposed)
+        return best_ask(expected, seat.reply, others, self._costs)
 
     def _tell(self, session: VerifySession, now: float) -> None:
         """A draft that was told that nothing is wanted hears no more until something is, or it speaks up itself."""
         seat = session.seat
         assert seat is not None
         self._outbox[seat.peer, session.number] = session.commit_message()
-        seat.asked(session.length, now)
         seat.idle = session.ask.most == 0
+        if not seat.idle:  # its next word is no answer otherwise, and measures nothing
+            seat.asked(session.length, now)
 
     def _lapsed(self, seat: Seat, now: float) -> bool:
         """A draft that let its lease and its repeats pass is forgotten until it is heard."""
@@ -161,7 +163,7 @@ class Seats:
             if seat is not None:
                 self._outbox[seat.peer, session.number] = Close(session.number, seat.number)
             session.seat = Seat(peer, message.seat, now, self._replies.of(peer))
-            session.ask = self._best(session, self._pass, {})
+            session.ask = self._best(session, self._pass)
             return True
         if message.seat < seat.number or peer != seat.peer:
             self._outbox[peer, session.number] = Close(session.number, message.seat)

@@ -191,25 +191,51 @@ def test_what_is_wanted_reaches_the_draft_and_bounds_the_pass() -> None:
     assert max(run.proposed for run in bench.runs[number]) == 4
 
 
-def test_a_draft_that_does_not_pay_is_asked_for_nothing_at_its_first_word() -> None:
-    bench = Bench()
+def useless(bench: Bench) -> None:
+    """Show the engine a draft that is always wrong, where every row costs a second."""
 
     def dear_by_the_row(batch: Sequence[Rows]) -> None:
         bench.clock.now += sum(len(rows.tokens) for rows in batch)
 
     bench.model.on_forward = dear_by_the_row
     answer = plain_tokens(request(60))
-    for asked in range(2):
-        [number] = bench.engine.open([request(60)])
+    [number] = bench.engine.open([request(60)])
+    bench.step()
+    while len(bench.tokens(number)) < 60:
+        known = len(bench.tokens(number))
+        bench.propose(number, len(PROMPT) + known, ((answer[known] + 1) % VOCAB_SIZE,) * 4)
         bench.step()
-        bench.propose(number, len(PROMPT), ())
-        [first] = [message for _, message in bench.engine.outgoing() if isinstance(message, Commit)]
-        assert (first.wanted == 0) == (asked == 1)
-        while len(bench.tokens(number)) < 60:
-            known = len(bench.tokens(number))
-            wrong = (answer[known] + 1) % VOCAB_SIZE
-            bench.propose(number, len(PROMPT) + known, (wrong,) * 4)
-            bench.step()
+
+
+def first_wish(bench: Bench) -> tuple[int, int | None]:
+    """A new session, and what its draft is asked for at its first word."""
+    [number] = bench.engine.open([request(60)])
+    bench.step()
+    bench.engine.outgoing()
+    bench.propose(number, len(PROMPT), ())
+    [(_, message)] = bench.engine.outgoing()
+    assert isinstance(message, Commit)
+    return number, message.wanted
+
+
+def test_a_draft_that_does_not_pay_is_asked_for_nothing_at_its_first_word() -> None:
+    bench = Bench()
+    assert first_wish(bench)[1] is None  # all there may be
+    useless(bench)
+    assert first_wish(bench)[1] == 0
+
+
+def test_the_word_of_a_draft_that_was_asked_for_nothing_measures_no_reply() -> None:
+    bench = Bench()
+    useless(bench)
+    number, _ = first_wish(bench)
+    seats = bench.engine._seats
+    reply = seats._replies.of(b"math#1")
+    before = [reply.mean(tokens) for tokens in range(5)]
+    seats.waited = True  # for another session's draft, when the word comes, long after
+    bench.clock.now += 0.7
+    bench.propose(number, len(PROMPT) + 1, ())
+    assert [reply.mean(tokens) for tokens in range(5)] == before
 
 
 def test_a_draft_of_which_nothing_is_wanted_is_left_alone_until_something_is() -> None:

@@ -1,4 +1,4 @@
-"""The draft engine: the target's own law, sessions of many kinds at once, short contexts, leases, bad commits."""
+"""The draft engine: the target's own law, sessions of many kinds at once, short contexts, bad commits."""
 
 from __future__ import annotations
 
@@ -9,24 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.draft_engine import DraftConfig, DraftEngine
+from core.draft_engine import DraftConfig
 from core.messages import Close, Commit, Propose
 from core.verify_engine import VerifyConfig, VerifyEngine
+from tests.core.draft_bench import draft, drafted
 from tests.core.pair import LAWS, Pair, opened
 from tests.core.simulation import VERIFIER, PartlyRight
 from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, request
-
-
-def draft(context: int = 4096, **limits: Any) -> tuple[DraftEngine, ToyModel, Clock]:
-    clock, model = Clock(), ToyModel(context=context)
-    return DraftEngine(model, VOCAB_SIZE, DraftConfig(**limits), clock), model, clock
-
-
-def drafted(engine: DraftEngine, passes: int = 8) -> list[Propose]:
-    for _ in range(passes):
-        engine.step()
-    return [message for _, message in engine.outgoing()]
-
 
 # ---- the same law
 
@@ -52,36 +41,6 @@ def test_penalties_count_what_was_committed_before_the_draft_joined() -> None:
     engine, _, _ = draft()
     engine.open(opened(asked, tokens=(*PROMPT, *answer[:30]), ahead=8), VERIFIER)
     assert drafted(engine) == [Propose(1, 0, len(PROMPT) + 30, tuple(answer[30:38]))]
-
-
-def test_a_draft_of_which_nothing_is_wanted_reads_no_prompt_until_something_is() -> None:
-    engine, _, _ = draft()
-    asked = request(60)
-    engine.open(opened(asked), VERIFIER)
-    assert len(drafted(engine)[0].tokens) == 4
-    for index in range(3):
-        engine.receive(VERIFIER, Commit(1, len(PROMPT) + index, (7,), wanted=0))
-    steps = engine.counts["steps"]
-    engine.open(opened(asked, 2), VERIFIER)
-    assert Propose(2, 0, len(PROMPT), ()) in drafted(engine)
-    assert engine.counts["steps"] == steps
-    engine.receive(VERIFIER, Commit(2, len(PROMPT), (7,), wanted=2))
-    assert [len(proposal.tokens) for proposal in drafted(engine)] == [2]
-    engine.open(opened(asked, 3), VERIFIER)
-    assert [len(proposal.tokens) for proposal in drafted(engine)] == [4]
-
-
-def test_a_look_now_and_then_does_not_make_the_next_session_read_its_prompt() -> None:
-    engine, _, _ = draft()
-    asked = request(60)
-    engine.open(opened(asked), VERIFIER)
-    for index in range(40):
-        engine.receive(VERIFIER, Commit(1, len(PROMPT) + index, (7,), wanted=int(index % 8 == 7)))
-    drafted(engine)
-    steps = engine.counts["steps"]
-    engine.open(opened(asked, 2), VERIFIER)
-    assert Propose(2, 0, len(PROMPT), ()) in drafted(engine)
-    assert engine.counts["steps"] == steps
 
 
 def test_many_sessions_are_drafted_in_one_pass() -> None:
@@ -141,89 +100,6 @@ def test_a_prompt_longer_than_the_context_is_drafted_from_its_end() -> None:
         one.open(opened(request(20, tokens=prompt)), VERIFIER)
     assert drafted(engine) == drafted(whole)
     assert len(model.cached[1]) <= 16
-
-
-# ---- silence
-
-
-def test_a_session_unheard_for_its_lease_is_freed() -> None:
-    engine, model, clock = draft(session_lease=10.0)
-    for session in (1, 2):
-        engine.open(opened(request(20), session), VERIFIER)
-    clock.now = 6.0
-    engine.receive(VERIFIER, Commit(2, 0, ()))
-    clock.now = 10.5
-    assert engine.expired() == [1]
-    assert list(model.cached) == [2]
-    clock.now = 16.5
-    assert engine.expired() == [2]
-    assert (model.cached, engine.wait()) == ({}, None)
-
-
-def test_silence_is_met_with_a_repeat_after_three_rounds() -> None:
-    engine, _, clock = draft()
-    engine.open(opened(request(2000)), VERIFIER)
-    for _ in range(60):
-        [proposal] = drafted(engine)
-        clock.now += 0.010
-        engine.receive(VERIFIER, Commit(1, proposal.base, proposal.tokens))
-    [proposal] = drafted(engine)
-    clock.now += 0.025
-    assert engine.outgoing() == []
-    assert 0.0 < (engine.wait() or 0.0) < 0.007
-    clock.now += 0.007
-    assert [message for _, message in engine.outgoing()] == [proposal]
-    assert engine.outgoing() == []
-
-
-def test_repeats_do_not_come_ever_faster() -> None:
-    engine, _, clock = draft()
-    engine.open(opened(request(2000)), VERIFIER)
-    sent = 0
-    for _ in range(100):  # rounds ten times as long as the first guess
-        proposals = drafted(engine)
-        for _ in range(100):
-            clock.now += 0.005
-            sent += len(engine.outgoing())
-        engine.receive(VERIFIER, Commit(1, proposals[-1].base, proposals[-1].tokens))
-    assert sent < 100
-
-
-def test_where_nothing_is_wanted_silence_is_met_with_a_repeat_after_a_second() -> None:
-    engine, _, clock = draft(idle_repeat=1.0)
-    engine.open(opened(request(2000)), VERIFIER)
-    drafted(engine)
-    engine.receive(VERIFIER, Commit(1, len(PROMPT), (7,), wanted=0))
-    clock.now += 0.95
-    assert drafted(engine) == []
-    assert 0.0 < (engine.wait() or 0.0) < 0.06
-    clock.now += 0.06
-    assert [message for _, message in engine.outgoing()] == [Propose(1, 0, len(PROMPT) + 1, ())]
-    engine.receive(VERIFIER, Commit(1, len(PROMPT) + 1, (5,) * 40, wanted=2))  # what it took is no round
-    assert [len(proposal.tokens) for proposal in drafted(engine)] == [2]
-    assert 0.0 < (engine.wait() or 0.0) < 0.06
-
-
-def test_sessions_of_which_nothing_is_wanted_break_their_silence_together() -> None:
-    engine, _, clock = draft(idle_repeat=1.0)
-    for number in range(1, 9):
-        clock.now += 0.05
-        engine.open(opened(request(2000), number), VERIFIER)
-        drafted(engine)
-        engine.receive(VERIFIER, Commit(number, len(PROMPT), (7,), wanted=0))
-    for _ in range(3):
-        clock.now += engine.wait() or 0.0
-        assert len(engine.outgoing()) == 8
-        assert (engine.wait() or 0.0) > 0.99
-
-
-def test_word_that_the_session_lives_needs_no_answer() -> None:
-    engine, _, clock = draft()
-    engine.open(opened(request(20)), VERIFIER)
-    drafted(engine)
-    clock.now += 0.01
-    engine.receive(VERIFIER, Commit(1, len(PROMPT), ()))
-    assert engine.outgoing() == []
 
 
 # ---- beginnings that others had
