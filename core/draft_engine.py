@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from core.confidence import Confidence
-from core.draft_pass import DraftPass, Part
+from core.draft_pass import DraftPass, Drawn, Part
 from core.draft_session import DraftSession, Line
 from core.errors import OutOfPages
 from core.guess import Guess
@@ -175,19 +175,17 @@ class DraftEngine:
         parts = [Part(session, line, self._rows(session, line)) for session, line in self._unfinished()]
         if not parts:
             return
-        began = self._clock()
+        began, before = self._clock(), [len(part.line.chain) for part in parts]
+        drawn = Drawn(0, 0)
         try:
-            found = self._pass(parts)
+            drawn = self._pass(parts)
         except OutOfPages:
             if not self._unprepare():
                 raise
-            return
-        for (session, line, _), guessed in found:
-            line.chain += guessed
-            self.counts["drafted" if line is session.line else "prepared"] += len(guessed)
-        steps = min(len(guessed) for _, guessed in found)
-        if steps:  # no prefill among it
-            self._costs.observe(len(found), (self._clock() - began) / steps)
+        for part, length in zip(parts, before, strict=True):
+            self.counts["drafted" if part.line is part.session.line else "prepared"] += len(part.line.chain) - length
+        if drawn.tokens:
+            self._costs.observe(drawn.lines, (self._clock() - began) / drawn.tokens)
         self.counts["steps"] += 1
 
     def _unfinished(self) -> list[tuple[DraftSession, Line]]:

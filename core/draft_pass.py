@@ -1,6 +1,6 @@
 """What the draft model says next on lines of thought: a guess for each from one pass, or many from passes in a loop.
 
-Enters: parts, the rows that each line feeds. Leaves: guesses, drawn with the dice of their session.
+Enters: parts, the rows that each line feeds. Leaves: guesses on the lines, drawn with the dice of their session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from core.draft_session import DraftSession, Line
-from core.guess import Guess, guesses
+from core.guess import guesses
 from core.model.base import Model, Rows
 from core.warps import GeneratedCounts, score
 
@@ -29,6 +29,13 @@ class Part(NamedTuple):
         return self.rows.num_logits > 0 and not self.session.opened.params.warped
 
 
+class Drawn(NamedTuple):
+    """How many lines a pass, or several in a loop, were for, and the tokens each got: 0 where a prompt was read."""
+
+    lines: int
+    tokens: int
+
+
 class DraftPass:
     """Passes of `model`, in which ids below `num_valid` are drawn."""
 
@@ -36,33 +43,36 @@ class DraftPass:
         self._model = model
         self._num_valid = num_valid
 
-    def __call__(self, parts: Sequence[Part]) -> list[tuple[Part, list[Guess]]]:
-        """Guesses that follow each line, none while its prompt is being read.
+    def __call__(self, parts: Sequence[Part]) -> Drawn:
+        """Append guesses to the lines: one each, or where they are drawn in a loop, as many as it takes for one of them
+        to be done; none to a line whose prompt is being read.
 
-        Where the model draws in loops, those that can be are told of first, and the others another time.
+        Those that can be drawn in a loop come first, and the others another time.
         """
-        looped = [part for part in parts if self._model.loops and part.loops]
-        if looped:
-            return list(zip(looped, self._loop(looped), strict=True))
-        return list(zip(parts, self._single(parts), strict=True))
+        looped = [part for part in parts if part.loops and (self._model.loops or part.line is part.session.line)]
+        return Drawn(len(looped), self._loop(looped)) if looped else Drawn(len(parts), self._single(parts))
 
-    def _single(self, parts: Sequence[Part]) -> list[list[Guess]]:
+    def _single(self, parts: Sequence[Part]) -> int:
         logits = self._model.forward([part.rows for part in parts])
         last = [part for part in parts if part.rows.num_logits]
-        if not last:
-            return [[] for _ in parts]
-        scores = [self._score(part, logits[row : row + 1]) for row, part in enumerate(last)]
-        guessed = iter(guesses(torch.cat(scores)))
-        return [[next(guessed)] if part.rows.num_logits else [] for part in parts]
+        if last:
+            scores = [self._score(part, logits[row : row + 1]) for row, part in enumerate(last)]
+            _append(last, torch.cat(scores))
+        return int(len(last) == len(parts))
 
-    def _loop(self, parts: Sequence[Part]) -> list[list[Guess]]:
+    def _loop(self, parts: Sequence[Part]) -> int:
         """As many for each as the longest should get, or as one's context has room for."""
         rooms = [self._model.context + 1 - session.length(line) + session.start for session, line, _ in parts]
         steps = min(*rooms, max(session.missing(line) for session, line, _ in parts))
-        noise = torch.stack([self._noise(part, steps) for part in parts], 1)
-        scores = self._model.draw([part.rows for part in parts], noise)
-        guessed = guesses(scores.flatten(0, 1))
-        return [guessed[index :: len(parts)] for index in range(len(parts))]
+        noise = None
+        if not all(part.session.opened.params.greedy for part in parts):
+            noise = torch.stack([self._noise(part, steps) for part in parts], 1)
+        drawn = self._model.draw([part.rows for part in parts], steps, self._num_valid, noise)
+        for step, scores in enumerate(drawn, start=1):
+            _append(parts, scores)
+            if not self._model.loops and any(part.session.complete for part in parts):
+                return step  # what is complete may be sent
+        return steps
 
     def _score(self, part: Part, logits: torch.Tensor) -> torch.Tensor:
         session, line, _ = part
@@ -78,3 +88,8 @@ class DraftPass:
         if params.greedy:
             return torch.zeros(steps, self._num_valid, device=device)
         return session.noise.rows(session.length(part.line), steps, self._num_valid, device) * params.temperature
+
+
+def _append(parts: Sequence[Part], scores: torch.Tensor) -> None:
+    for part, guess in zip(parts, guesses(scores), strict=True):
+        part.line.chain.append(guess)

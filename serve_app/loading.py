@@ -19,7 +19,7 @@ from serve_app.config import Draft, Target
 def load_target(target: Target) -> Model:
     """The target, as its configuration says. Raises `ConfigError` where `cache_tokens` is less than a context."""
     path = resolve(locate(target.model))
-    return _load(path, target.dtype, target.device, _target_pages(target, path), None)
+    return _load(path, target.dtype, target.device, _target_pages(target, path))
 
 
 def load_draft(draft: Draft, directory: str | None) -> Model:
@@ -30,7 +30,8 @@ def load_draft(draft: Draft, directory: str | None) -> Model:
     model = draft_model(draft, directory)
     path = resolve(model)
     num_pages = draft.max_sessions * pages_for(ModelConfig.load(path).context)
-    return _load(path, draft.dtype, draft.device, num_pages, adapter=None if model == directory else directory)
+    adapter = None if model == directory else directory
+    return _load(path, draft.dtype, draft.device, num_pages, adapter=adapter, light=True)
 
 
 def draft_model(draft: Draft, directory: str | None) -> str:
@@ -52,5 +53,8 @@ def _target_pages(target: Target, path: Path) -> int:
     return pages_for(target.cache_tokens)
 
 
-def _load(path: Path, dtype: str, device: str, num_pages: int, adapter: str | None) -> Model:
-    return load_model(path, dtype=getattr(torch, dtype), device=device, num_pages=num_pages, adapter=adapter)
+def _load(
+    path: Path, dtype: str, device: str, num_pages: int, *, adapter: str | None = None, light: bool = False
+) -> Model:
+    kind = getattr(torch, dtype)
+    return load_model(path, dtype=kind, device=device, num_pages=num_pages, adapter=adapter, light=light)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -29,7 +29,7 @@ class Model(Protocol):
     vocab_size: int  # width of the logits, padding included
     context: int  # most tokens a session may hold
     device: torch.device
-    loops: bool  # whether tokens cost much less by `draw` than by a `forward` each
+    loops: bool  # whether `draw` draws all its tokens before it tells of the first
 
     @property
     def num_used_pages(self) -> int:
@@ -58,12 +58,15 @@ class Model(Protocol):
         Raises `OutOfPages` before anything is written.
         """
 
-    def draw(self, batch: Sequence[Rows], noise: torch.Tensor) -> torch.Tensor:
-        """Feed every session's tokens, then the ones that it draws itself, without a look at them in between.
+    def draw(
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
+    ) -> Iterator[torch.Tensor]:
+        """Feed every session's tokens, then those that it draws itself; yields the fp32 scores [sessions, ids] of each.
 
-        `noise` is [steps, sessions, ids], on the model's device. Returns the fp32 scores alike, logits + noise: a step
-        draws the id of the highest, which is fed to the next step, so that the last one drawn is not cached.
-        Raises `OutOfPages` before anything is written.
+        Scores are the logits of the first `num_ids` ids plus, unless it is None, `noise` [steps, sessions, ids], on the
+        model's device. The id of the highest is drawn and fed to the next step, so that the last one drawn is not
+        cached. Where the model `loops`, listen to the end; where it does not, you may stop when you have heard enough.
+        Raises `OutOfPages` before anything of a step, or where it loops of all, is written.
         """
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
@@ -80,3 +83,16 @@ class Model(Protocol):
 
     def close(self, session: int) -> None:
         """Free the session's pages; unknown sessions are ignored."""
+
+
+def one_by_one(
+    model: Model, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
+) -> Iterator[torch.Tensor]:
+    """`Model.draw` for one that does not loop: a forward for each token, when it is asked for. On CPUs."""
+    for step in range(steps):
+        scores = model.forward(batch)[:, :num_ids]
+        if noise is not None:
+            scores = scores + noise[step]
+        drawn = scores.numpy().argmax(-1).tolist()
+        yield scores
+        batch = [Rows(rows.session, [token], 1) for rows, token in zip(batch, drawn, strict=True)]

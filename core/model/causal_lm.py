@@ -9,16 +9,17 @@ one after another are one recording.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from core.model.attention import Plan, Planner, Span
-from core.model.base import Model, Rows
+from core.model.base import Model, Rows, one_by_one
 from core.model.config import ModelConfig
 from core.model.graphs import Graphs, Passes, Recorder, Run, cuda_recorder
+from core.model.light import MOST_ROWS, LightDecoder
 from core.model.linear import Linear, activation_dtype, padded
 from core.model.loader import Weights, resolve
 from core.model.pages import PAGE_SIZE, PagePool
@@ -28,7 +29,10 @@ _ROW_STEP = 4  # rows of replayed passes are a multiple of it: a few more cost n
 
 
 class CausalLM(Model):
-    """A model whose sessions share a pool of pages of 64 tokens: all of `cache` but one. `record` replays passes."""
+    """A model whose sessions share a pool of pages of 64 tokens: all of `cache` but one.
+
+    `record` replays passes; `light` computes those of a few rows, whose bits then may depend on one another.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class CausalLM(Model):
         head: Linear,
         cache: torch.Tensor,
         record: Recorder | None = None,
+        light: LightDecoder | None = None,
     ) -> None:
         self.vocab_size = config.vocab_size
         self.context = config.context
@@ -54,7 +59,8 @@ class CausalLM(Model):
             cache.device,
             replayed=record is not None,
         )
-        self.loops = record is not None  # else a token costs as much, and may show that no more are worth drawing
+        self.loops = record is not None
+        self._light = light
         self._run: Run = self._launch if record is None else Graphs(self._launch, record)
         self._row_step = 1 if record is None else _ROW_STEP
 
@@ -94,23 +100,37 @@ class CausalLM(Model):
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
         spans = self._make_room(batch)
-        plan = self._plan(batch, spans)
         wanted = _wanted(batch, spans)
+        if self._light is not None and wanted and sum(span.length for span in spans) <= MOST_ROWS:
+            return torch.from_numpy(self._light([token for rows in batch for token in rows.tokens], spans, wanted))
+        plan = self._plan(batch, spans)
         if not wanted:
             hidden = self._transformer(plan, self._cache)
             return hidden.new_empty(0, self.vocab_size, dtype=torch.float32)
         padding = [wanted[-1]] * (self._stepped(padded(len(wanted), self._head.sizes)) - len(wanted))
         return self._run(Passes([plan], self._tensor(wanted + padding)))[: len(wanted)].float()
 
+    def draw(
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
+    ) -> Iterator[torch.Tensor]:
+        self._check(batch, steps - 1)
+        return (
+            iter(self._drawn(batch, steps, num_ids, noise))
+            if self.loops
+            else one_by_one(self, batch, steps, num_ids, noise)
+        )
+
     @torch.inference_mode()
-    def draw(self, batch: Sequence[Rows], noise: torch.Tensor) -> torch.Tensor:
-        steps = len(noise)
+    def _drawn(self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None) -> torch.Tensor:
+        """The scores of all steps, [steps, sessions, ids], in one go."""
         first = self._make_room(batch, drawn=steps - 1)
         plans = [self._plan(batch, first)]
         for step in range(steps - 1):
             spans = [Span(row, span.start + span.length + step, 1, span.pages) for row, span in enumerate(first)]
             plans.append(self._plan([Rows(rows.session, [0], 1) for rows in batch], spans))
         ends = [span.first_row + span.length - 1 for span in first]
+        if noise is None:
+            noise = torch.zeros(steps, len(batch), num_ids, device=self.device)
         return self._run(Passes(plans, self._tensor(ends), noise))
 
     def _launch(self, passes: Passes) -> torch.Tensor:
@@ -181,43 +201,57 @@ def load_model(
     num_pages: int,
     device: str | torch.device = "cpu",
     adapter: str | Path | None = None,
+    light: bool = False,
 ) -> CausalLM:
     """Load a model directory or hub id, with a peft LoRA adapter merged where one is given.
+
+    A `light` one computes passes of a few rows in NumPy, which for small models is several times as quick, and a row's
+    last bits then depend on what else is in the pass: drafts may. On a CPU in fp32 only, elsewhere it changes nothing.
 
     Raises `UnsupportedArchitecture` and `ConfigError`, each saying what would do instead.
     """
     directory, device = resolve(path), torch.device(device)
     config = ModelConfig.load(directory)
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device)
+    light = light and device.type == "cpu" and dtype == torch.float32
     with torch.inference_mode():
         embedding = weights.tensor("model.embed_tokens.weight")
-        layers = [_layer(weights, config, f"model.layers.{index}") for index in range(config.num_layers)]
-        transformer = Transformer(config, embedding, layers, weights.tensor("model.norm.weight"))
-        head = Linear(weights.matrix("lm_head", source="model.embed_tokens" if config.tied else None))
+        layers = [_layer(weights, config, f"model.layers.{index}", light) for index in range(config.num_layers)]
+        norm = weights.tensor("model.norm.weight")
+        transformer = Transformer(config, embedding, layers, norm)
+        head = Linear(weights.matrix("lm_head", source="model.embed_tokens" if config.tied else None), keep=light)
         shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
         cache = torch.zeros(shape, dtype=activation_dtype(dtype, device), device=device)
     weights.check_all_merged()
-    return CausalLM(config, transformer, head, cache, cuda_recorder() if device.type == "cuda" else None)
+    return CausalLM(
+        config,
+        transformer,
+        head,
+        cache,
+        cuda_recorder() if device.type == "cuda" else None,
+        LightDecoder(config, embedding, layers, norm, head, cache) if light else None,
+    )
 
 
-def _layer(weights: Weights, config: ModelConfig, prefix: str) -> Layer:
+def _layer(weights: Weights, config: ModelConfig, prefix: str, keep: bool) -> Layer:
     attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
     qkv = [f"{attention}.{name}_proj" for name in "qkv"]
     return Layer(
         input_norm=weights.tensor(f"{prefix}.input_layernorm.weight"),
-        qkv=_linear(weights, qkv, config.qkv_bias),
+        qkv=_linear(weights, qkv, config.qkv_bias, keep),
         qk_norm=_qk_norm(weights, config, attention) if config.qk_norm else None,
-        out=_linear(weights, [f"{attention}.o_proj"], config.out_bias),
+        out=_linear(weights, [f"{attention}.o_proj"], config.out_bias, keep),
         mlp_norm=weights.tensor(f"{prefix}.post_attention_layernorm.weight"),
-        gate_up=_linear(weights, [f"{mlp}.gate_proj", f"{mlp}.up_proj"], config.mlp_bias),
-        down=_linear(weights, [f"{mlp}.down_proj"], config.mlp_bias),
+        gate_up=_linear(weights, [f"{mlp}.gate_proj", f"{mlp}.up_proj"], config.mlp_bias, keep),
+        down=_linear(weights, [f"{mlp}.down_proj"], config.mlp_bias, keep),
     )
 
 
-def _linear(weights: Weights, modules: list[str], bias: bool) -> Linear:
+def _linear(weights: Weights, modules: list[str], bias: bool, keep: bool) -> Linear:
     """One product in place of several over the same input."""
     weight = torch.cat([weights.matrix(module) for module in modules])
-    return Linear(weight, torch.cat([weights.tensor(f"{module}.bias") for module in modules]) if bias else None)
+    biases = torch.cat([weights.tensor(f"{module}.bias") for module in modules]) if bias else None
+    return Linear(weight, biases, keep=keep)
 
 
 def _qk_norm(weights: Weights, config: ModelConfig, attention: str) -> torch.Tensor:

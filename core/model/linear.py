@@ -38,10 +38,11 @@ class Linear:
     """`x [rows, in] -> x @ weight.T + bias [rows, out]`, a row's bits independent of the other rows.
 
     Wants rows of the weight's `activation_dtype`, and is quickest with as many as `padded(rows, sizes)` says. The
-    thread count of torch must not change afterwards.
+    thread count of torch must not change afterwards. `kept`: weight and bias as they came, where they are to be kept.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, keep: bool = False) -> None:
+        self.kept = (weight, bias) if keep else None
         computed = weight.to(activation_dtype(weight.dtype, weight.device))
         kernel = _kernel(computed, widened=computed.dtype != weight.dtype)
         self._product = kernel(computed, None if bias is None else bias.to(computed.dtype))

@@ -72,11 +72,10 @@ def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float
     model = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device)
     model.open(0)
     model.forward([Rows(0, range(5, 5 + step.CACHED), 0)])
-    noise = torch.zeros(steps, 1, model.vocab_size, device=device)
     durations = Durations()
     for turn in range(WARM_UP + turns):
         began = now(device)
-        model.draw([Rows(0, [9], 1)], noise)
+        list(model.draw([Rows(0, [9], 1)], steps, model.vocab_size, None))
         seconds = now(device) - began
         model.rollback(0, step.CACHED)
         if turn >= WARM_UP:

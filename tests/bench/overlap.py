@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 from core.family import TARGET_DIR
 from core.generation import GenerationRequest
-from core.model.base import Model, Rows
+from core.model.base import Model, Rows, one_by_one
 from core.model.causal_lm import load_model
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig
@@ -64,6 +64,11 @@ class Flawed:
                 row += 1
         return logits
 
+    def draw(
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
+    ) -> Iterator[torch.Tensor]:
+        return one_by_one(self, batch, steps, num_ids, noise)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True)
 class FlawedTarget:
@@ -72,7 +77,7 @@ class FlawedTarget:
     acceptance: float
 
     def load(self) -> Model:
-        model = load_model(TARGET_DIR, dtype=torch.float32, num_pages=64)
+        model = load_model(TARGET_DIR, dtype=torch.float32, num_pages=64, light=True)
         return Flawed(model, 1 - self.acceptance)  # type: ignore[return-value]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import NamedTuple
@@ -62,6 +62,17 @@ class _Timed:
         logits = self._model.forward(batch)
         self._spans.note(began, time.monotonic())
         return logits
+
+    def draw(
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
+    ) -> Iterator[torch.Tensor]:
+        """Every token's forward is noted by itself: the drafts of these measurements do not loop."""
+        drawn = self._model.draw(batch, steps, num_ids, noise)
+        for _ in range(steps):
+            began = time.monotonic()
+            scores = next(drawn)
+            self._spans.note(began, time.monotonic())
+            yield scores
 
 
 def timed(model: Model, spans: Spans) -> Model:

@@ -131,7 +131,7 @@ def test_a_chain_that_was_not_committed_is_never_found() -> None:
     model.on_forward = lambda batch: computed.append(sum(len(rows.tokens) for rows in batch))
     engine.open(opened(request(40, tokens=(*asked.tokens, *proposal.tokens)), 2), VERIFIER)
     drafted(engine, passes=1)
-    assert computed == [60 + 16]
+    assert computed[0] == 60 + 16
 
 
 def test_a_draft_that_keeps_only_the_last_part_leaves_nothing_to_be_found() -> None:

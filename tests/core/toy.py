@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tokenizers
 import torch
 
 from core.errors import OutOfPages
 from core.generation import GenerationRequest, Run
-from core.model.base import Rows
+from core.model.base import Rows, one_by_one
 from core.model.pages import PAGE_SIZE, PagePool
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig, VerifyEngine
@@ -83,15 +83,14 @@ class ToyModel:
                     rows.append(self._row(self._last(session)))
         return self._table[rows]
 
-    def draw(self, batch: Sequence[Rows], noise: torch.Tensor) -> torch.Tensor:
-        if self._pool.num_free < sum(-(-(len(rows.tokens) + len(noise)) // PAGE_SIZE) for rows in batch):
+    def draw(
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
+    ) -> Iterator[torch.Tensor]:
+        rows = max(len(rows.tokens) for rows in batch) + steps
+        if self.loops and self._pool.num_free < len(batch) * -(-rows // PAGE_SIZE):
             raise OutOfPages
-        scores: list[torch.Tensor] = []
-        for added in noise:
-            scores.append(self.forward(batch) + added)
-            drawn = scores[-1].argmax(-1).tolist()
-            batch = [Rows(rows.session, [token], 1) for rows, token in zip(batch, drawn, strict=True)]
-        return torch.stack(scores)
+        drawn = one_by_one(self, batch, steps, num_ids, noise)
+        return iter(list(drawn)) if self.loops else drawn
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
         self._pool.remember(session, tokens)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from core.model.base import Rows
+from core.model.base import Rows, one_by_one
 from serve_app.config import ServiceConfig
 from serve_app.draft_pool import DraftPool
 
@@ -49,6 +49,11 @@ class RandomModel:
             self._lengths[rows.session] += len(rows.tokens)
         wanted = sum(rows.num_logits for rows in batch)
         return 1e3 * torch.randn(wanted, self.vocab_size, generator=self._random)
+
+    def draw(
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
+    ) -> Iterator[torch.Tensor]:
+        return one_by_one(self, batch, steps, num_ids, noise)
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
         pass

@@ -98,7 +98,7 @@ def test_a_walk_of_replayed_loops_has_the_bits_of_one_token_at_a_time(
         batch = [Rows(one, random_tokens(dice.choice([1, 2]), launched.vocab_size, number), 1) for one in sessions]
         steps, valid = dice.choice([1, 4, 4]), launched.vocab_size - 7
         noise = torch.randn(steps, len(batch), valid, generator=torch.Generator().manual_seed(number))
-        scores = replayed.draw(batch, noise)
+        scores = list(replayed.draw(batch, steps, valid, noise))
         tokens = [list(rows.tokens) for rows in batch]
         for step in range(steps):
             fed = [Rows(one, given, 1) for one, given in zip(sessions, tokens, strict=True)]
@@ -119,8 +119,8 @@ def test_a_loop_wants_room_for_all_that_it_will_draw(launched: CausalLM) -> None
     launched.open(0)
     launched.forward([Rows(0, random_tokens(launched.context - 4, 300), 0)])
     with pytest.raises(ValueError, match="context"):
-        launched.draw([Rows(0, [1], 1)], torch.zeros(5, 1, 300))
-    assert len(launched.draw([Rows(0, [1], 1)], torch.zeros(4, 1, 300))) == 4
+        list(launched.draw([Rows(0, [1], 1)], 5, 300, None))
+    assert len(list(launched.draw([Rows(0, [1], 1)], 4, 300, None))) == 4
     assert launched.num_cached(0) == launched.context
 
 

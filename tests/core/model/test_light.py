@@ -1,0 +1,108 @@
+"""Light models: torch's logits, whoever shares the pass and wherever pages lie, and tokens drawn as asked for."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.errors import OutOfPages
+from core.model import light
+from core.model.base import Rows
+from core.model.causal_lm import CausalLM, load_model
+from tests.core.model.random_models import random_tokens, save_model
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    save_model(path)
+    return path
+
+
+def loaded(directory: Path, *, is_light: bool, num_pages: int = 32, dtype: torch.dtype = torch.float32) -> CausalLM:
+    return load_model(directory, dtype=dtype, num_pages=num_pages, light=is_light)
+
+
+@pytest.fixture
+def in_numpy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each pass had that NumPy computed."""
+    rows: list[int] = []
+    compute = light.LightDecoder.__call__
+
+    def counted(self: light.LightDecoder, tokens: list[int], *rest: object) -> light.Array:
+        rows.append(len(tokens))
+        return compute(self, tokens, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(light.LightDecoder, "__call__", counted)
+    return rows
+
+
+def test_a_walk_has_the_logits_of_torch(directory: Path, in_numpy: list[int]) -> None:
+    """Sessions that fork, are cut and grow side by side: pages are shared, copied and scattered."""
+    dice = random.Random(3)
+    models = [loaded(directory, is_light=one, num_pages=48) for one in (True, False)]
+    sessions = list(range(4))
+    for model in models:
+        for session in sessions:
+            model.open(session)
+    for step in range(150):
+        batch = []
+        for session in dice.sample(sessions, dice.choice([1, 1, 2, 4])):
+            cached = models[0].num_cached(session)
+            if cached > 150 or dice.random() < 0.2:
+                kept = dice.randrange(cached // 2, cached + 1)
+                for model in models:
+                    model.rollback(session, kept)
+            count = 40 if step < 4 else dice.choice([1, 1, 2, 5, 30])
+            tokens = random_tokens(count, models[0].vocab_size, step * 10 + session)
+            batch.append(Rows(session, tokens, dice.randint(0, count)))
+        ours, torchs = (model.forward(batch) for model in models)
+        torch.testing.assert_close(ours, torchs, atol=1e-4, rtol=0)
+        if step % 30 == 29:  # one gives way to another's fork
+            gone, source = dice.sample(sessions, 2)
+            for model in models:
+                model.close(gone)
+                model.fork(source, gone)
+    assert len(in_numpy) > 50
+    assert max(in_numpy) > 10
+
+
+def test_only_small_passes_in_fp32_are_light(directory: Path, in_numpy: list[int]) -> None:
+    for dtype, rows in ((torch.float32, light.MOST_ROWS + 1), (torch.bfloat16, 1)):
+        model = loaded(directory, is_light=True, dtype=dtype)
+        model.open(0)
+        model.forward([Rows(0, random_tokens(rows, model.vocab_size), 1)])
+    assert in_numpy == []
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_is_drawn_is_fed_until_nobody_listens(directory: Path, temperature: float) -> None:
+    drawing, fed = (loaded(directory, is_light=one) for one in (True, False))
+    prompts = [random_tokens(70, 300, 1), random_tokens(9, 300, 2)]
+    for model in (drawing, fed):
+        for session, prompt in enumerate(prompts):
+            model.open(session)
+            model.forward([Rows(session, prompt, 0)])
+    noise = temperature * torch.randn(6, 2, 290, generator=torch.Generator().manual_seed(4))
+    batch = [Rows(0, [5], 1), Rows(1, [6, 7], 1)]
+    heard = list(islice(drawing.draw(batch, 6, 290, noise if temperature else None), 4))
+    for step, scores in enumerate(heard):
+        expected = fed.forward(batch)[:, :290] + noise[step]
+        torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
+        batch = [Rows(session, [int(row.argmax())], 1) for session, row in enumerate(scores)]
+    assert [drawing.num_cached(session) for session in range(2)] == [70 + 4, 9 + 5]
+
+
+def test_drawing_stops_where_pages_do(directory: Path) -> None:
+    model = loaded(directory, is_light=True, num_pages=1)
+    model.open(0)
+    model.forward([Rows(0, random_tokens(61, 300), 0)])
+    drawn = model.draw([Rows(0, [5], 1)], 6, 300, None)
+    assert len(list(islice(drawn, 3))) == 3
+    with pytest.raises(OutOfPages):
+        next(drawn)
+    assert model.num_cached(0) == 64
