@@ -33,9 +33,11 @@ clean:  ## remove .venv and every cache
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info
 
 # torch goes first and alone: so asked for, pip takes a CPU build where one is offered, and the rest keeps it.
+# Last, what is compiled for this processor is compiled, lest every draft replica does so when it starts.
 $(READY): pyproject.toml constraints.txt
 	@echo "Making .venv: one to three minutes, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -c "import core.model.kernels"
 	@touch $@

@@ -43,4 +43,5 @@ def _guess(scores: NDArray[np.float32], most: int) -> Guess:
         tokens.append(token)
         highest.append(float(left[token]))
         left[token] = -np.inf
-    return Guess(tokens[0], highest[0] - highest[1], tuple(tokens[1:]))
+    best, *others = tokens
+    return Guess(best, highest[0] - highest[1], tuple(token for token in others if token != best))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -19,11 +20,13 @@ from core.model.attention import Plan, Planner, Span
 from core.model.base import Model, Rows, one_by_one
 from core.model.config import ModelConfig
 from core.model.graphs import Graphs, Passes, Recorder, Run, cuda_recorder
-from core.model.light import MOST_ROWS, LightDecoder
 from core.model.linear import Linear, activation_dtype, padded
 from core.model.loader import Weights, resolve
 from core.model.pages import PAGE_SIZE, PagePool
 from core.model.transformer import Layer, Transformer
+
+if TYPE_CHECKING:
+    from core.model.light import LightDecoder
 
 _ROW_STEP = 4  # rows of replayed passes are a multiple of it: a few more cost nothing where the weights are waited for
 
@@ -101,7 +104,7 @@ class CausalLM(Model):
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
         spans = self._make_room(batch)
         wanted = _wanted(batch, spans)
-        if self._light is not None and wanted and sum(span.length for span in spans) <= MOST_ROWS:
+        if self._light is not None and wanted and sum(span.length for span in spans) <= self._light.most_rows:
             return torch.from_numpy(self._light([token for rows in batch for token in rows.tokens], spans, wanted))
         plan = self._plan(batch, spans)
         if not wanted:
@@ -205,8 +208,8 @@ def load_model(
 ) -> CausalLM:
     """Load a model directory or hub id, with a peft LoRA adapter merged where one is given.
 
-    A `light` one computes passes of a few rows in NumPy, which for small models is several times as quick, and a row's
-    last bits then depend on what else is in the pass: drafts may. On a CPU in fp32 only, elsewhere it changes nothing.
+    A `light` one leaves passes of a few rows to compiled loops, for small models ten times as quick, and a row's last
+    bits then depend on what else is in the pass: drafts may. On a CPU in fp32 only, elsewhere it changes nothing.
 
     Raises `UnsupportedArchitecture` and `ConfigError`, each saying what would do instead.
     """
@@ -223,14 +226,13 @@ def load_model(
         shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
         cache = torch.zeros(shape, dtype=activation_dtype(dtype, device), device=device)
     weights.check_all_merged()
-    return CausalLM(
-        config,
-        transformer,
-        head,
-        cache,
-        cuda_recorder() if device.type == "cuda" else None,
-        LightDecoder(config, embedding, layers, norm, head, cache) if light else None,
-    )
+    if light:
+        from core.model.light import LightDecoder  # which loads a compiler
+
+        return CausalLM(
+            config, transformer, head, cache, light=LightDecoder(config, embedding, layers, norm, head, cache)
+        )
+    return CausalLM(config, transformer, head, cache, cuda_recorder() if device.type == "cuda" else None)
 
 
 def _layer(weights: Weights, config: ModelConfig, prefix: str, keep: bool) -> Layer:

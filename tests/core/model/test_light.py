@@ -13,6 +13,7 @@ from core.errors import OutOfPages
 from core.model import light
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
+from core.model.kernels import Array
 from tests.core.model.random_models import random_tokens, save_model
 
 
@@ -28,12 +29,12 @@ def loaded(directory: Path, *, is_light: bool, num_pages: int = 32, dtype: torch
 
 
 @pytest.fixture
-def in_numpy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each pass had that NumPy computed."""
+def in_loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each pass had that the compiled loops computed."""
     rows: list[int] = []
     compute = light.LightDecoder.__call__
 
-    def counted(self: light.LightDecoder, tokens: list[int], *rest: object) -> light.Array:
+    def counted(self: light.LightDecoder, tokens: list[int], *rest: object) -> Array:
         rows.append(len(tokens))
         return compute(self, tokens, *rest)  # type: ignore[arg-type]
 
@@ -41,7 +42,7 @@ def in_numpy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-def test_a_walk_has_the_logits_of_torch(directory: Path, in_numpy: list[int]) -> None:
+def test_a_walk_has_the_logits_of_torch(directory: Path, in_loops: list[int]) -> None:
     """Sessions that fork, are cut and grow side by side: pages are shared, copied and scattered."""
     dice = random.Random(3)
     models = [loaded(directory, is_light=one, num_pages=48) for one in (True, False)]
@@ -67,16 +68,16 @@ def test_a_walk_has_the_logits_of_torch(directory: Path, in_numpy: list[int]) ->
             for model in models:
                 model.close(gone)
                 model.fork(source, gone)
-    assert len(in_numpy) > 50
-    assert max(in_numpy) > 10
+    assert len(in_loops) > 50
+    assert max(in_loops) > 10
 
 
-def test_only_small_passes_in_fp32_are_light(directory: Path, in_numpy: list[int]) -> None:
-    for dtype, rows in ((torch.float32, light.MOST_ROWS + 1), (torch.bfloat16, 1)):
+def test_only_small_passes_in_fp32_are_light(directory: Path, in_loops: list[int]) -> None:
+    for dtype, rows in ((torch.float32, light.LightDecoder.most_rows + 1), (torch.bfloat16, 1)):
         model = loaded(directory, is_light=True, dtype=dtype)
         model.open(0)
         model.forward([Rows(0, random_tokens(rows, model.vocab_size), 1)])
-    assert in_numpy == []
+    assert in_loops == []
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -45,7 +45,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
 
 
 def check_equal(directory: Path, oracle: PreTrainedModel, length: int = 150) -> None:
-    """The first tokens fed at once, the last 20 three at a time from the cache, which a light model does in NumPy."""
+    """The first tokens fed at once, the last 20 three at a time from the cache: a light model's loops."""
     tokens = random_tokens(length, oracle.config.vocab_size)
     with torch.inference_mode():
         expected = oracle(torch.tensor([tokens])).logits[0]
