@@ -40,12 +40,15 @@ class Overlap:
         self._rates = {choice: _Rate() for choice in CHOICES}
         self._rounds = 0
 
-    def observe(self, tokens: int, seconds: float, share: float) -> None:
-        """A round committed so many tokens in so many seconds; `share` of it is what drafting a proposal takes."""
+    def observe(self, tokens: int, seconds: float) -> bool:
+        """A round committed so many tokens in so many seconds; returns whether it is time to choose anew."""
         self._rates[self.verdicts].observe(tokens, seconds)
         self._rounds += 1
-        if self._rounds % BLOCK == 0:
-            self.verdicts = self._choose(self._rounds // BLOCK) if share >= WORTH else 0
+        return self._rounds % BLOCK == 0
+
+    def choose(self, share: float) -> None:
+        """`share` of a round is what drafting a proposal takes."""
+        self.verdicts = self._choose(self._rounds // BLOCK) if share >= WORTH else 0
 
     def _choose(self, block: int) -> int:
         best, *others = sorted(self._rates, key=lambda choice: self._rates[choice].mean, reverse=True)

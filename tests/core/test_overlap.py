@@ -114,7 +114,8 @@ def rounds(choice: Overlap, count: int, rate: Callable[[int], float]) -> list[in
     chosen = []
     for _ in range(count):
         chosen.append(choice.verdicts)
-        choice.observe(3, 3 / rate(choice.verdicts), share=0.5)
+        if choice.observe(3, 3 / rate(choice.verdicts)):
+            choice.choose(share=0.5)
     return chosen
 
 
