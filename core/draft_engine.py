@@ -171,7 +171,7 @@ class DraftEngine:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """A token for every unfinished line or a chunk of the prompt, in one pass; or all their tokens, in a loop."""
+        """A token for every unfinished line, or a chunk of its prompt, in a pass; or what the model draws for them."""
         parts = [Part(session, line, self._rows(session, line)) for session, line in self._unfinished()]
         if not parts:
             return

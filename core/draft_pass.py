@@ -5,7 +5,7 @@ Enters: parts, the rows that each line feeds. Leaves: guesses on the lines, draw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,8 +24,8 @@ class Part(NamedTuple):
     rows: Rows
 
     @property
-    def loops(self) -> bool:
-        """Whether its next tokens may be drawn without a look at each: the warps would need one."""
+    def unwarped(self) -> bool:
+        """Whether its next tokens may be drawn in the model: the warps need a look at each."""
         return self.rows.num_logits > 0 and not self.session.opened.params.warped
 
 
@@ -44,13 +44,17 @@ class DraftPass:
         self._num_valid = num_valid
 
     def __call__(self, parts: Sequence[Part]) -> Drawn:
-        """Append guesses to the lines: one each, or where they are drawn in a loop, as many as it takes for one of them
-        to be done; none to a line whose prompt is being read.
+        """Append guesses to the lines: one each, or many where the model draws them; none where a prompt is being read.
 
-        Those that can be drawn in a loop come first, and the others another time.
+        A model that loops draws for those that it can, and the others come another time. Elsewhere one pass is for all.
         """
-        looped = [part for part in parts if part.loops and (self._model.loops or part.line is part.session.line)]
-        return Drawn(len(looped), self._loop(looped)) if looped else Drawn(len(parts), self._single(parts))
+        if self._model.loops:
+            looped = [part for part in parts if part.unwarped]
+            if looped:
+                return Drawn(len(looped), self._all(looped))
+        elif all(part.unwarped and part.line is part.session.line for part in parts):
+            return Drawn(len(parts), self._until_one_is_done(parts))
+        return Drawn(len(parts), self._single(parts))
 
     def _single(self, parts: Sequence[Part]) -> int:
         logits = self._model.forward([part.rows for part in parts])
@@ -60,19 +64,31 @@ class DraftPass:
             _append(last, torch.cat(scores))
         return int(len(last) == len(parts))
 
-    def _loop(self, parts: Sequence[Part]) -> int:
+    def _all(self, parts: Sequence[Part]) -> int:
         """As many for each as the longest should get, or as one's context has room for."""
+        steps, drawn = self._draw(parts)
+        guessed = guesses(torch.cat(list(drawn)))
+        for index, part in enumerate(parts):
+            part.line.chain += guessed[index :: len(parts)]
+        return steps
+
+    def _until_one_is_done(self, parts: Sequence[Part]) -> int:
+        """For each as many as the one that is complete first, so that it can be sent."""
+        steps, drawn = self._draw(parts)
+        for step, scores in enumerate(drawn, start=1):
+            _append(parts, scores)
+            if any(part.session.complete for part in parts):
+                return step
+        return steps
+
+    def _draw(self, parts: Sequence[Part]) -> tuple[int, Iterator[torch.Tensor]]:
+        """At most so many tokens of each line, and the scores [lines, ids] that they come from."""
         rooms = [self._model.context + 1 - session.length(line) + session.start for session, line, _ in parts]
         steps = min(*rooms, max(session.missing(line) for session, line, _ in parts))
         noise = None
         if not all(part.session.opened.params.greedy for part in parts):
             noise = torch.stack([self._noise(part, steps) for part in parts], 1)
-        drawn = self._model.draw([part.rows for part in parts], steps, self._num_valid, noise)
-        for step, scores in enumerate(drawn, start=1):
-            _append(parts, scores)
-            if not self._model.loops and any(part.session.complete for part in parts):
-                return step  # what is complete may be sent
-        return steps
+        return steps, self._model.draw([part.rows for part in parts], steps, self._num_valid, noise)
 
     def _score(self, part: Part, logits: torch.Tensor) -> torch.Tensor:
         session, line, _ = part

@@ -37,11 +37,11 @@ def guesses(scores: torch.Tensor) -> list[Guess]:
 
 def _guess(scores: NDArray[np.float32], most: int) -> Guess:
     """Of one row [ids]; to look for the highest again and again is quicker than torch's or NumPy's selection."""
-    left, tokens, highest = scores.copy(), [], []
+    left, found = scores.copy(), []
     for _ in range(most):
         token = int(left.argmax())
-        tokens.append(token)
-        highest.append(float(left[token]))
+        found.append((token, float(left[token])))
         left[token] = -np.inf
-    best, *others = tokens
-    return Guess(best, highest[0] - highest[1], tuple(token for token in others if token != best))
+    (best, highest), *others = found
+    second = others[0][1] if others else -np.inf
+    return Guess(best, highest - second, tuple(token for token, score in others if score > -np.inf))

@@ -132,18 +132,18 @@ class Planner:
         positions = [position for span in spans for position in range(span.start, span.start + span.length)]
         row_of_place: list[int] = []
         place_of_row = [0] * num_rows
-        stored: list[int] = []
+        slots: list[int] = []
         for _, runs in grouped:
             for run in runs:
                 _lay(run, row_of_place, place_of_row)
         for span in spans:
-            stored += slots(span)
+            slots += _slots(span)
         if self._replayed:
-            stored += [self._num_pages * PAGE_SIZE] * len(padding)
+            slots += [self._num_pages * PAGE_SIZE] * len(padding)
         groups: list[Group] = []
         for padded, runs in grouped:
             groups.append(self._group(groups[-1].last if groups else 0, padded, runs))
-        lists = ([*tokens, *padding], [*positions, *padding], row_of_place, place_of_row, stored)
+        lists = ([*tokens, *padding], [*positions, *padding], row_of_place, place_of_row, slots)
         at_tokens, at_positions, places, rows, stores = self._tensors(*lists)
         return Plan(at_tokens, at_positions, places, rows, stores, groups)
 
@@ -198,8 +198,7 @@ def _together(pages: Sequence[int], padded: int, num_pages: int) -> slice | None
     return slice(first, first + padded)
 
 
-def slots(span: Span) -> list[int]:
-    """Where in the cache, in tokens, the span's rows are stored."""
+def _slots(span: Span) -> list[int]:
     positions = range(span.start, span.start + span.length)
     return [span.pages[position // PAGE_SIZE] * PAGE_SIZE + position % PAGE_SIZE for position in positions]
 

@@ -23,7 +23,7 @@ class Model(Protocol):
     """A causal language model with a cache per session.
 
     A token's logits are a function of its own prefix only, bit for bit: not of the other sessions in the pass,
-    nor of how the prefix was cut into passes.
+    nor of how the prefix was cut into passes. Drafts alone may do without: theirs only guess.
     """
 
     vocab_size: int  # width of the logits, padding included

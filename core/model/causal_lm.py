@@ -1,8 +1,8 @@
 """`CausalLM`: a LLaMA-family model with a paged cache per session, the one implementation of `Model`.
 
-A token's logits are a function of its own prefix, bit for bit, on one machine with one thread count: linear layers
-are probed for it when loaded (linear.py), attention is laid into tiles that depend on the position only
-(attention.py), and everything else works row by row. Passes are padded to the rows that the linear layers want. On a
+But for light models, a token's logits are a function of its own prefix, bit for bit, on one machine with one thread
+count: linear layers are probed for it when loaded (linear.py), attention is laid into tiles that depend on the position
+only (attention.py), and everything else works row by row. Passes are padded to the rows that the linear layers want. On a
 GPU small passes are replayed from recordings (graphs.py), and padded so that few of them do; tokens that a draft draws
 one after another are one recording.
 """
@@ -28,6 +28,7 @@ from core.model.transformer import Layer, Transformer
 if TYPE_CHECKING:
     from core.model.light import LightDecoder
 
+_MOST_LIGHT = 1 << 24  # weights, which are held twice; a pass over more takes far longer than torch's calls
 _ROW_STEP = 4  # rows of replayed passes are a multiple of it: a few more cost nothing where the weights are waited for
 
 
@@ -208,15 +209,15 @@ def load_model(
 ) -> CausalLM:
     """Load a model directory or hub id, with a peft LoRA adapter merged where one is given.
 
-    A `light` one leaves passes of a few rows to compiled loops, for small models ten times as quick, and a row's last
-    bits then depend on what else is in the pass: drafts may. On a CPU in fp32 only, elsewhere it changes nothing.
+    A `light` one leaves passes of a few rows to compiled loops, for small models several times as quick, and a row's
+    last bits then depend on what else is in the pass: drafts may. Others are left as they are.
 
     Raises `UnsupportedArchitecture` and `ConfigError`, each saying what would do instead.
     """
     directory, device = resolve(path), torch.device(device)
     config = ModelConfig.load(directory)
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device)
-    light = light and device.type == "cpu" and dtype == torch.float32
+    light = light and device.type == "cpu" and dtype == torch.float32 and config.num_weights <= _MOST_LIGHT
     with torch.inference_mode():
         embedding = weights.tensor("model.embed_tokens.weight")
         layers = [_layer(weights, config, f"model.layers.{index}", light) for index in range(config.num_layers)]
@@ -230,7 +231,11 @@ def load_model(
         from core.model.light import LightDecoder  # which loads a compiler
 
         return CausalLM(
-            config, transformer, head, cache, light=LightDecoder(config, embedding, layers, norm, head, cache)
+            config,
+            transformer,
+            head,
+            cache,
+            light=LightDecoder(config, embedding, layers, norm, head, transformer.rotary, cache),
         )
     return CausalLM(config, transformer, head, cache, cuda_recorder() if device.type == "cuda" else None)
 

@@ -14,24 +14,23 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from core.model.pages import PAGE_SIZE
-
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_V, _M, _C = "float32[::1]", "float32[:, ::1]", "float32[:, :, ::1]"  # vector, matrix, cube
+_V, _M = "float32[::1]", "float32[:, ::1]"
+_ANY_ORDER = {"reassoc", "contract", "nsz"}  # of sums; infinities stay what they are
 _ROWS_AT_ONCE = 4  # that share what is read of a weight
 
 
 def _inner(function: Function) -> Function:
-    return cast(Function, njit(fastmath=True, nogil=True)(function))
+    return cast(Function, njit(fastmath=_ANY_ORDER, nogil=True)(function))
 
 
 def _entry(*arguments: str) -> Callable[[Function], Function]:
     """For what is called from Python: compiled, or read from where it is kept, when this module is imported."""
     signature = f"void({','.join(arguments)})"
-    return cast(Callable[[Function], Function], njit(signature, fastmath=True, nogil=True, cache=True))
+    return cast(Callable[[Function], Function], njit(signature, fastmath=_ANY_ORDER, nogil=True, cache=True))
 
 
 @_inner
@@ -82,16 +81,16 @@ def _turn(head: Array, cos: Array, sin: Array) -> None:
 
 @_inner
 def _attend(query: Array, keys: Array, values: Array, pages: Integers, seen: int, scores: Array, out: Array) -> None:
-    """One head's `out` [head_dim] for its `query`, of `seen` keys and values [slots, head_dim] that lie in `pages`."""
-    size = query.shape[0]
+    """One head's `out` [head_dim] for its `query`, of `seen` keys and values [pages, tokens each, head_dim]."""
+    each, size = keys.shape[1], keys.shape[2]
     scale = np.float32(1) / math.sqrt(np.float32(size))
-    highest = np.float32(-np.finfo(np.float32).max)
-    for begin in range(0, seen, PAGE_SIZE):
-        first = pages[begin // PAGE_SIZE] * PAGE_SIZE
-        for place in range(min(PAGE_SIZE, seen - begin)):
+    highest = np.float32(-np.inf)
+    for begin in range(0, seen, each):
+        page = pages[begin // each]
+        for place in range(min(each, seen - begin)):
             score = np.float32(0)
             for i in range(size):
-                score += query[i] * keys[first + place, i]
+                score += query[i] * keys[page, place, i]
             scores[begin + place] = score * scale
             highest = max(highest, score * scale)
     total = np.float32(0)
@@ -100,15 +99,15 @@ def _attend(query: Array, keys: Array, values: Array, pages: Integers, seen: int
         total += scores[place]
     for i in range(size):
         out[i] = np.float32(0)
-    for begin in range(0, seen, PAGE_SIZE):
-        first = pages[begin // PAGE_SIZE] * PAGE_SIZE
-        for place in range(min(PAGE_SIZE, seen - begin)):
+    for begin in range(0, seen, each):
+        page = pages[begin // each]
+        for place in range(min(each, seen - begin)):
             weight = scores[begin + place] / total
             for i in range(size):
-                out[i] += weight * values[first + place, i]
+                out[i] += weight * values[page, place, i]
 
 
-@_entry(_M, "int64[::1]", "int64[:, ::1]", _C, _M, _M, "float32", _V, _M, _V, _M, _M, _V)
+@_entry(_M, "int64[::1]", "int64[:, ::1]", "float32[:, :, :, ::1]", _M, _M, "float32", _V, _M, _V, _M, _M, _V)
 def attention(
     x: Array,
     positions: Integers,
@@ -126,10 +125,10 @@ def attention(
 ) -> None:
     """Add a layer's attention to `x` [rows, hidden], and the rows' keys and values to the cache.
 
-    `pages` [rows, most] are those of each row's session; `cache` [2 * kv heads, slots, head_dim], `cos` [context,
-    head_dim] and `sin` alike.
+    `pages` [rows, most] are those of each row's session; `cache` [2 * kv heads, pages, tokens each, head_dim], `cos`
+    [context, head_dim] and `sin` alike.
     """
-    rows, size, num_keys = x.shape[0], cache.shape[2], cache.shape[0] // 2
+    rows, num_keys, each, size = x.shape[0], cache.shape[0] // 2, cache.shape[2], cache.shape[3]
     num_heads = out.shape[1] // size
     change = np.empty_like(x)
     for row in range(rows):
@@ -143,10 +142,10 @@ def attention(
             if qk_norm.shape[0]:
                 _normalise(heads[row, head], qk_norm[head], eps, heads[row, head])
             _turn(heads[row, head], cos[at], sin[at])
-        slot = pages[row, at // PAGE_SIZE] * PAGE_SIZE + at % PAGE_SIZE
+        page, place = pages[row, at // each], at % each
         for head in range(2 * num_keys):
             for i in range(size):
-                cache[head, slot, i] = heads[row, num_heads + head, i]
+                cache[head, page, place, i] = heads[row, num_heads + head, i]
     attended, scores = np.empty((rows, num_heads * size), np.float32), np.empty(cos.shape[0], np.float32)
     for row in range(rows):
         for head in range(num_heads):

@@ -35,16 +35,16 @@ class LightDecoder:
         layers: Sequence[Layer],
         norm: torch.Tensor,
         head: Linear,
+        rotary: Rotary,
         cache: torch.Tensor,
     ) -> None:
-        rotary = Rotary(config, torch.float32, torch.device("cpu"))
         self._eps = config.norm_eps
         self._embedding: Array = embedding.numpy()
         self._turns: tuple[Array, Array] = (rotary.cos[:, 0].numpy(), rotary.sin[:, 0].numpy())
         self._attentions = [_attention(layer) for layer in layers]
         self._mlps = [(layer.mlp_norm.numpy(), *_kept(layer.gate_up), *_kept(layer.down)) for layer in layers]
         self._head = (norm.numpy(), *_kept(head))
-        self._cache: Array = cache.view(len(layers), 2 * config.num_kv_heads, -1, config.head_dim).numpy()
+        self._cache: Array = cache.view(*cache.shape[:-1], -1, config.head_dim).numpy()
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> Array:
         """One pass over the rows of `spans`; the logits [wanted, vocabulary] of some of them."""

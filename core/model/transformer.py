@@ -47,12 +47,12 @@ class Transformer:
         linears = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
         self._sizes = {linear.sizes for linear in linears}
         self._norm = norm
-        self._rotary = Rotary(config, embedding.dtype, embedding.device)
+        self.rotary = Rotary(config, embedding.dtype, embedding.device)
 
     def __call__(self, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
         """One pass over the rows of `plan`; `cache` is [layers, 2 * kv heads, pages, ...]."""
         x = F.embedding(plan.tokens, self._embedding)
-        cos, sin = (table.index_select(0, plan.positions) for table in (self._rotary.cos, self._rotary.sin))
+        cos, sin = (table.index_select(0, plan.positions) for table in (self.rotary.cos, self.rotary.sin))
         for layer, layer_cache in zip(self._layers, cache.unbind(0), strict=True):
             heads = self._heads(layer, self._normed(x, layer.input_norm), cos, sin)
             x = x + layer.out(self._attention(heads, plan, layer_cache))

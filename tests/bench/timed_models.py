@@ -66,7 +66,8 @@ class _Timed:
     def draw(
         self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
     ) -> Iterator[torch.Tensor]:
-        """Every token's forward is noted by itself: the drafts of these measurements do not loop."""
+        """Every token is noted by itself, with the noise it adds; the drafts of these measurements do not loop."""
+        assert not self._model.loops
         drawn = self._model.draw(batch, steps, num_ids, noise)
         for _ in range(steps):
             began = time.monotonic()

@@ -11,6 +11,7 @@ import pytest
 
 from core import overlap
 from core.draft_engine import DraftConfig, DraftEngine
+from core.draft_pass import Part
 from core.messages import Commit, Propose
 from tests.core.pair import LAWS, Pair, opened
 from tests.core.simulation import VERIFIER, PartlyRight
@@ -28,6 +29,12 @@ def looping(model: ToyModel) -> ToyModel:
 def _serial(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pass but for proposals, so that passes can be counted."""
     monkeypatch.setattr(overlap, "CHOICES", (0,))
+
+
+@pytest.fixture
+def single(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From then on a pass is for one token of each line."""
+    return lambda: monkeypatch.setattr(Part, "unwarped", False)
 
 
 def proposals(model: ToyModel, seed: int) -> list[Propose]:
@@ -51,8 +58,37 @@ def proposals(model: ToyModel, seed: int) -> list[Propose]:
 
 @pytest.mark.parametrize("make", [ToyModel, lambda: PartlyRight(4), lambda: ToyModel(salt=1)])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_proposals_are_those_of_one_token_at_a_time(make: Callable[[], ToyModel], seed: int) -> None:
-    assert proposals(looping(make()), seed) == proposals(make(), seed)
+def test_the_proposals_are_those_of_one_token_at_a_time(
+    make: Callable[[], ToyModel], seed: int, single: Callable[[], None]
+) -> None:
+    looped, until_done = proposals(looping(make()), seed), proposals(make(), seed)
+    single()
+    assert looped == until_done == proposals(make(), seed)
+
+
+def test_what_is_complete_is_not_drafted_on_beside_what_is_not() -> None:
+    engine = DraftEngine(model := ToyModel(), VOCAB_SIZE, DraftConfig(), Clock())
+    for number, ahead in ((1, 2), (2, 5)):
+        engine.open(opened(request(200), number, ahead=ahead), VERIFIER)
+    fed: list[int] = []
+    model.on_forward = lambda batch: fed.append(len(batch))
+    engine.step()
+    [(_, first)] = engine.outgoing()
+    assert (first.session, len(first.tokens)) == (1, 2)
+    engine.step()
+    [(_, second)] = engine.outgoing()
+    assert (second.session, len(second.tokens)) == (2, 5)
+    assert fed == [2, 2, 1, 1, 1]
+
+
+def test_a_warped_session_waits_for_no_other() -> None:
+    engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), Clock())
+    warped = request(200)
+    warped = msgspec.structs.replace(warped, params=msgspec.structs.replace(warped.params, top_p=0.9))
+    engine.open(opened(request(200), 1, ahead=8), VERIFIER)
+    engine.open(opened(warped, 2, ahead=1), VERIFIER)
+    engine.step()
+    assert [message.session for _, message in engine.outgoing()] == [2]
 
 
 @pytest.mark.parametrize("law", LAWS)

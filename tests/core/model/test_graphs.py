@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.errors import OutOfPages
 from core.model import graphs
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
@@ -115,13 +116,20 @@ def test_a_walk_of_replayed_loops_has_the_bits_of_one_token_at_a_time(
     assert recordings.replayed >= 10
 
 
-def test_a_loop_wants_room_for_all_that_it_will_draw(launched: CausalLM) -> None:
-    launched.open(0)
-    launched.forward([Rows(0, random_tokens(launched.context - 4, 300), 0)])
+def test_a_loop_wants_room_for_all_that_it_will_draw(replayed: CausalLM) -> None:
+    replayed.open(0)
+    replayed.forward([Rows(0, random_tokens(replayed.context - 4, 300), 0)])
     with pytest.raises(ValueError, match="context"):
-        list(launched.draw([Rows(0, [1], 1)], 5, 300, None))
-    assert len(list(launched.draw([Rows(0, [1], 1)], 4, 300, None))) == 4
-    assert launched.num_cached(0) == launched.context
+        replayed.draw([Rows(0, [1], 1)], 5, 300, None)
+    replayed.rollback(0, 64)
+    for session in range(1, replayed.num_free_pages):  # others leave it one page
+        replayed.open(session)
+        replayed.forward([Rows(session, [1], 0)])
+    with pytest.raises(OutOfPages):
+        replayed.draw([Rows(0, [1], 1)], 65, 300, None)
+    assert (replayed.num_cached(0), replayed.num_free_pages) == (64, 1)
+    assert len(list(replayed.draw([Rows(0, [1], 1)], 4, 300, None))) == 4
+    assert replayed.num_cached(0) == 64 + 4
 
 
 def test_a_result_outlives_the_next_pass(replayed: CausalLM, recordings: Recordings) -> None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from core.errors import OutOfPages
-from core.model import light
+from core.model import causal_lm, light
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
+from core.model.config import ModelConfig
 from core.model.kernels import Array
 from tests.core.model.random_models import random_tokens, save_model
 
@@ -72,11 +73,17 @@ def test_a_walk_has_the_logits_of_torch(directory: Path, in_loops: list[int]) ->
     assert max(in_loops) > 10
 
 
-def test_only_small_passes_in_fp32_are_light(directory: Path, in_loops: list[int]) -> None:
+def test_only_small_passes_of_small_models_in_fp32_are_light(
+    directory: Path, in_loops: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for dtype, rows in ((torch.float32, light.LightDecoder.most_rows + 1), (torch.bfloat16, 1)):
         model = loaded(directory, is_light=True, dtype=dtype)
         model.open(0)
         model.forward([Rows(0, random_tokens(rows, model.vocab_size), 1)])
+    monkeypatch.setattr(causal_lm, "_MOST_LIGHT", ModelConfig.load(directory).num_weights - 1)
+    model = loaded(directory, is_light=True)
+    model.open(0)
+    model.forward([Rows(0, [1], 1)])
     assert in_loops == []
 
 
