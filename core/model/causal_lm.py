@@ -2,9 +2,9 @@
 
 But for light models, a token's logits are a function of its own prefix, bit for bit, on one machine with one thread
 count: linear layers are probed for it when loaded (linear.py), attention is laid into tiles that depend on the position
-only (attention.py), and everything else works row by row. Passes are padded to the rows that the linear layers want. On a
-GPU small passes are replayed from recordings (graphs.py), and padded so that few of them do; tokens that a draft draws
-one after another are one recording.
+only (attention.py), and everything else works row by row. Passes are padded to the rows that the linear layers want. On
+a GPU small passes are replayed from recordings (graphs.py), and padded so that few of them do; tokens that a draft
+draws one after another are one recording.
 """
 
 from __future__ import annotations
