@@ -16,12 +16,17 @@ class Reply:
     """
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self.known = False
         self.deviation = 0.0
         self._slowest = 0.0
         self._sums = [0.0] * 5  # of 1, tokens, seconds, tokens^2, tokens * seconds
 
     def observe(self, tokens: int, seconds: float) -> None:
+        if self._sums[0] == 1.0 and 2 * seconds < self.mean(tokens):
+            self._begin()  # one answer says little, and a draft that once seemed slow is hardly asked for another
         error = abs(seconds - self.mean(tokens)) if self.known else seconds / 2
         self.deviation += (error - self.deviation) / (4 if self.known else 1)
         self._slowest = max(seconds, self._slowest * (1.0 - 1.0 / LONG_MEMORY))

@@ -32,3 +32,15 @@ def test_a_reply_never_takes_less_than_nothing(answers: list[tuple[int, float]],
         reply.observe(length, seconds)
     assert reply.mean(tokens) >= -1e-9
     assert reply.deviation >= 0.0
+
+
+def test_a_first_answer_that_came_late_is_not_held_against_a_draft() -> None:
+    late, other = Reply(), Reply()
+    late.observe(4, 0.3)
+    for reply in (late, other):
+        reply.observe(4, 0.002)
+    assert (late.mean(4), late.latest(4)) == (other.mean(4), other.latest(4))
+    late.observe(4, 0.0005)  # as other first answers, this one may have been late
+    late.observe(4, 0.0006)
+    late.observe(4, 0.0001)  # no longer one answer that stands alone
+    assert late.mean(4) > 0.0003
