@@ -1,8 +1,8 @@
 """The decoder for passes of a few rows of a small model, on CPUs and in fp32: for drafts.
 
 Enters: tokens and where they stand, the layers and the paged cache that torch fills with prompts. Leaves: logits, whose
-last bits may depend on what else is in the pass. To draw a token of the shipped draft after 250 others takes 0.11 ms,
-where torch takes 0.55; after a pass of the target has emptied the caches, as it has when a verdict comes, 0.6 and 1.8.
+last bits may depend on what else is in the pass. Of a round's time the shipped draft's forwards are 0.64 ms for 3.0
+tokens, where through torch they were 2.3 ms for 2.6 (tests.bench.rounds, one machine and day).
 """
 
 from __future__ import annotations
