@@ -124,7 +124,10 @@ class DraftEngine:
         if message.tokens:  # without any it only says that the session lives
             if session.answered_at is not None and session.asked:
                 self._round.observe(now - session.answered_at)
-            session.due, session.answered_at = message.wanted != 0, None
+            due, session.answered_at = message.wanted != 0, None
+            if due and not session.due:
+                session.quiet_since = now  # to speak up before the answer is there would be taken for it
+            session.due = due
         self._worth = message.worth
         self._wanted += ((message.wanted != 0) - self._wanted) / _ASKS
         known, proposed = len(session.committed), session.proposed
@@ -146,7 +149,7 @@ class DraftEngine:
         messages: list[tuple[bytes, Propose]] = []
         for session in self._sessions.values():
             if (session.due and session.complete) or now >= self._repeat_at(session):
-                session.told_at = now
+                session.quiet_since = now
                 if session.answered_at is None:  # from the first answer: from repeats, a round would seem ever shorter
                     session.answered_at = now
                 session.due = session.due and not session.complete
@@ -263,4 +266,4 @@ class DraftEngine:
     def _repeat_at(self, session: DraftSession) -> float:
         """When silence is broken; where nothing is wanted, for all sessions at once, at whole multiples of a period."""
         period = self.config.idle_repeat
-        return session.told_at + 3 * self._round.mean if session.asked else (session.told_at // period + 1) * period
+        return session.quiet_since + 3 * self._round.mean if session.asked else (session.quiet_since // period + 1) * period

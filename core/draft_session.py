@@ -63,7 +63,7 @@ class DraftSession:
         self.worth = 0.0
         self.heard_at = now
         self.advanced_at = now  # when it last heard of committed tokens
-        self.told_at = now
+        self.quiet_since = now  # it spoke, or came to owe an answer
         self.answered_at: float | None = None  # when the verifier was first told since its last Commit
         self.due = True  # a Propose is owed: every Commit by which something is wanted is answered
         self._confidence = confidence

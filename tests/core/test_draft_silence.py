@@ -69,6 +69,17 @@ def test_where_nothing_is_wanted_silence_is_met_with_a_repeat_after_a_second() -
     assert 0.0 < (engine.wait() or 0.0) < 0.06
 
 
+def test_what_is_asked_after_a_long_silence_is_answered_once_and_whole() -> None:
+    engine, _, clock = draft()
+    engine.open(opened(request(2000)), VERIFIER)
+    drafted(engine)
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), (7,), wanted=0))
+    clock.now += 0.5
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), (7, 5), wanted=1))
+    assert engine.outgoing() == []  # an empty proposal would be the answer that is measured
+    assert [len(proposal.tokens) for proposal in drafted(engine)] == [1]
+
+
 def test_sessions_of_which_nothing_is_wanted_break_their_silence_together() -> None:
     engine, _, clock = draft(idle_repeat=1.0)
     for number in range(1, 9):
