@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import NamedTuple
 
-import torch
-
 from core.confidence import Confidence
 from core.draft_pass import DraftPass, Drawn, Part
 from core.draft_session import DraftSession, Line
@@ -126,12 +124,12 @@ class DraftEngine:
                 self._round.observe(now - session.answered_at)
             due, session.answered_at = message.wanted != 0, None
             if due and not session.due:
-                session.quiet_since = now  # to speak up before the answer is there would be taken for it
+                session.quiet_since = now  # to speak up before it has been drafted would be taken for the answer
             session.due = due
-        self._worth = message.worth
         self._wanted += ((message.wanted != 0) - self._wanted) / _ASKS
         known, proposed = len(session.committed), session.proposed
         over, cut = session.take(message)
+        self._worth = session.worth
         self._end(over)
         if cut is not None:
             self._forget(session, session.line, cut)
@@ -172,7 +170,6 @@ class DraftEngine:
             return 0.0
         return max(0.0, min(map(self._repeat_at, self._sessions.values())) - self._clock())
 
-    @torch.inference_mode()
     def step(self) -> None:
         """A token for every unfinished line, or a chunk of its prompt, in a pass; or what the model draws for them."""
         parts = [Part(session, line, self._rows(session, line)) for session, line in self._unfinished()]
@@ -266,4 +263,6 @@ class DraftEngine:
     def _repeat_at(self, session: DraftSession) -> float:
         """When silence is broken; where nothing is wanted, for all sessions at once, at whole multiples of a period."""
         period = self.config.idle_repeat
-        return session.quiet_since + 3 * self._round.mean if session.asked else (session.quiet_since // period + 1) * period
+        if session.asked:
+            return session.quiet_since + 3 * self._round.mean
+        return (session.quiet_since // period + 1) * period

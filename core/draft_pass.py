@@ -56,6 +56,7 @@ class DraftPass:
             return Drawn(len(parts), self._until_one_is_done(parts))
         return Drawn(len(parts), self._single(parts))
 
+    @torch.inference_mode()
     def _single(self, parts: Sequence[Part]) -> int:
         logits = self._model.forward([part.rows for part in parts])
         last = [part for part in parts if part.rows.num_logits]
@@ -64,6 +65,7 @@ class DraftPass:
             _append(last, torch.cat(scores))
         return int(len(last) == len(parts))
 
+    @torch.inference_mode()
     def _all(self, parts: Sequence[Part]) -> int:
         """As many for each as the longest should get, or as one's context has room for."""
         steps, drawn = self._draw(parts)

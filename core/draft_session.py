@@ -20,12 +20,20 @@ _LEAST_CHANCE = 0.01  # of a verdict that is prepared for
 
 
 class Line:
-    """Guesses beyond what is committed, held in the model under `number`; the first `given` are taken for granted."""
+    """Guesses beyond what is committed, held in the model under `number`; the first `given` are taken for granted.
+
+    `survival` is the chance that the `judged` guesses after these are all right.
+    """
 
     def __init__(self, number: int, chain: list[Guess], given: int = 0) -> None:
         self.number = number
         self.chain = chain
         self.given = given
+        self.judge_anew()
+
+    def judge_anew(self) -> None:
+        """As often as what is told of right and wrong guesses, or of what they are worth, changes."""
+        self.judged, self.survival = 0, 1.0
 
     @property
     def drafted(self) -> int:
@@ -131,7 +139,9 @@ class DraftSession:
         """Append what is new in `commit`; the line that foresaw most of it is the main one from now on."""
         most = self.opened.num_speculative_tokens
         self.asked = most if commit.wanted is None else min(commit.wanted, most)
-        self.worth = commit.worth
+        self.worth = min(commit.worth, 1.0)  # so that one token is drafted, if any is asked for
+        for line in self.lines:
+            line.judge_anew()
         known = len(self.committed)
         new = commit.tokens[known - commit.base :] if commit.base <= known else ()
         if not new:
@@ -168,11 +178,14 @@ class DraftSession:
 
     def _end(self, line: Line) -> int | None:
         """After how many drafted tokens the line ends: with the first that is not worth another; None if not yet."""
-        survival, wanted = 1.0, self._wanted(line)
-        for index, guess in enumerate(line.chain[line.given :][:wanted]):
-            survival *= self._confidence.of(guess.lead)
-            if survival < self.worth:
-                return index + 1
+        wanted = self._wanted(line)
+        for guess in line.chain[line.given + line.judged : line.given + wanted]:
+            if line.survival < self.worth:
+                break
+            line.survival *= self._confidence.of(guess.lead)
+            line.judged += 1
+        if line.survival < self.worth:
+            return line.judged
         return wanted if line.drafted >= wanted else None
 
     def _learn(self, new: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TypeVar
 
 import zmq
@@ -104,11 +104,8 @@ class EngineThread(ABC):
             self._ended()
 
     def _drain_inbox(self) -> None:
-        while True:
-            try:
-                self._inbox.get_nowait()()
-            except Empty:
-                return
+        while not self._inbox.empty():  # nobody else takes anything out
+            self._inbox.get_nowait()()
 
     def _sleep(self, seconds: float | None) -> None:
         poller = zmq.Poller()

@@ -118,11 +118,25 @@ class CausalLM(Model):
         self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
     ) -> Iterator[torch.Tensor]:
         self._check(batch, steps - 1)
-        return (
-            iter(self._drawn(batch, steps, num_ids, noise))
-            if self.loops
-            else one_by_one(self, batch, steps, num_ids, noise)
-        )
+        if self.loops:
+            return iter(self._drawn(batch, steps, num_ids, noise))
+        if self._light is not None and sum(len(rows.tokens) for rows in batch) <= self._light.most_rows:
+            return self._drawn_lightly(self._light, batch, steps, num_ids, noise)
+        return one_by_one(self, batch, steps, num_ids, noise)
+
+    def _drawn_lightly(
+        self, light: LightDecoder, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
+    ) -> Iterator[torch.Tensor]:
+        """There is room for all steps; what nobody listened to is forgotten."""
+        spans, heard = self._make_room(batch, drawn=steps - 1), 0
+        tokens = [token for rows in batch for token in rows.tokens]
+        try:
+            for scores in light.draw(tokens, spans, steps, num_ids, None if noise is None else noise.numpy()):
+                heard += 1
+                yield torch.from_numpy(scores)
+        finally:
+            for rows, span in zip(batch, spans, strict=True):
+                self._pool.rollback(rows.session, span.start + span.length + heard - 1)
 
     @torch.inference_mode()
     def _drawn(self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None) -> torch.Tensor:

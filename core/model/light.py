@@ -7,7 +7,7 @@ tokens, where through torch they were 2.3 ms for 2.6 (tests.bench.rounds, one ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ import torch
 from core.model import kernels
 from core.model.attention import Span
 from core.model.config import ModelConfig
-from core.model.kernels import Array
+from core.model.kernels import Array, Integers
 from core.model.linear import Linear
 from core.model.rotary import Rotary
 from core.model.transformer import Layer
@@ -48,12 +48,24 @@ class LightDecoder:
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> Array:
         """One pass over the rows of `spans`; the logits [wanted, vocabulary] of some of them."""
-        at = [(position, span) for span in spans for position in range(span.start, span.start + span.length)]
-        positions = np.array([position for position, _ in at])
-        pages = np.zeros((len(at), max(len(span.pages) for span in spans)), np.int64)
-        for row, (_, span) in enumerate(at):
-            pages[row, : len(span.pages)] = span.pages
-        x = self._embedding[list(tokens)]
+        return self._pass(np.array(tokens), *_places(spans), wanted)
+
+    def draw(
+        self, tokens: Sequence[int], spans: Sequence[Span], steps: int, num_ids: int, noise: Array | None
+    ) -> Iterator[Array]:
+        """Scores [spans, ids] of so many passes: the first feeds `tokens`, the others what was drawn, in place."""
+        fed = np.array(tokens)
+        positions, pages = _places(spans)
+        ends = [span.first_row + span.length - 1 for span in spans]
+        for step in range(steps):
+            scores = self._pass(fed, positions, pages, ends)[:, :num_ids]
+            if noise is not None:
+                scores += noise[step]
+            yield scores
+            fed, positions, pages, ends = scores.argmax(-1), positions[ends] + 1, pages[ends], list(range(len(spans)))
+
+    def _pass(self, tokens: Integers, positions: Integers, pages: Integers, wanted: Sequence[int]) -> Array:
+        x = self._embedding[tokens]
         for attention, mlp, cache in zip(self._attentions, self._mlps, self._cache, strict=True):
             kernels.attention(x, positions, pages, cache, *self._turns, self._eps, *attention)
             kernels.mlp(x, self._eps, *mlp)
@@ -61,6 +73,15 @@ class LightDecoder:
         logits = np.empty((len(wanted), self._head[1].shape[0]), np.float32)
         kernels.head(rows, self._eps, *self._head, logits)
         return logits
+
+
+def _places(spans: Sequence[Span]) -> tuple[Integers, Integers]:
+    """Where the rows stand in their sessions [rows], and the pages of these [rows, most]."""
+    at = [(position, span) for span in spans for position in range(span.start, span.start + span.length)]
+    pages = np.zeros((len(at), max(len(span.pages) for span in spans)), np.int64)
+    for row, (_, span) in enumerate(at):
+        pages[row, : len(span.pages)] = span.pages
+    return np.array([position for position, _ in at]), pages
 
 
 def _attention(layer: Layer) -> tuple[Array, ...]:

@@ -7,7 +7,6 @@ to write into it, which happens only to the last page a session uses.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -152,16 +151,15 @@ class PagePool:
         self._sessions[session] = held
 
     def _pages_needed(self, growth: Sequence[tuple[int, int]]) -> int:
-        needed = 0
-        writers: Counter[int] = Counter()
+        needed, shared = 0, []
         for session, tokens in growth:
             held = self._sessions[session]
             needed += pages_for(held.length + tokens) - len(held.pages)
-            if held.length % PAGE_SIZE:
-                writers[held.pages[-1]] += 1
+            if held.length % PAGE_SIZE and self._shared(held.pages[-1]):
+                shared.append(held.pages[-1])
         # Of all who share a page the last one may keep it, unless it is remembered.
         return needed + sum(
-            min(count, self._references[page] - (page not in self._prefixes)) for page, count in writers.items()
+            min(shared.count(page), self._references[page] - (page not in self._prefixes)) for page in set(shared)
         )
 
     def _shared(self, page: int) -> bool:

@@ -105,12 +105,23 @@ def test_what_is_drawn_is_fed_until_nobody_listens(directory: Path, temperature:
     assert [drawing.num_cached(session) for session in range(2)] == [70 + 4, 9 + 5]
 
 
-def test_drawing_stops_where_pages_do(directory: Path) -> None:
+def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> None:
     model = loaded(directory, is_light=True, num_pages=1)
     model.open(0)
     model.forward([Rows(0, random_tokens(61, 300), 0)])
-    drawn = model.draw([Rows(0, [5], 1)], 6, 300, None)
-    assert len(list(islice(drawn, 3))) == 3
     with pytest.raises(OutOfPages):
-        next(drawn)
+        next(model.draw([Rows(0, [5], 1)], 4, 300, None))
+    assert model.num_cached(0) == 61
+    assert len(list(model.draw([Rows(0, [5], 1)], 3, 300, None))) == 3
     assert model.num_cached(0) == 64
+
+
+def test_pages_for_what_nobody_listened_to_are_given_back(directory: Path) -> None:
+    model = loaded(directory, is_light=True, num_pages=2)
+    model.open(0)
+    model.forward([Rows(0, random_tokens(61, 300), 0)])
+    drawn = model.draw([Rows(0, [5], 1)], 6, 300, None)
+    next(drawn)
+    assert model.num_free_pages == 0
+    del drawn
+    assert (model.num_cached(0), model.num_free_pages) == (62, 1)
