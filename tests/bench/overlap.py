@@ -4,16 +4,17 @@
 
 In process, one stream, the target and each draft on a core of their own: the shipped target at 100 million parameters,
 and as the draft the shipped target itself, which is always right, made wrong at so many positions by a seeded die;
-there the right token is its second choice as often as the shipped drafts' (0.4). The same draft answers every prompt
-twice in turns, serially and ahead. The hidden share is (seconds serially - seconds ahead) / (tokens proposed serially *
-seconds of a drafted token); the shipped draft, which costs next to nothing, is measured the same way and should lose
-nothing.
+there the right token is its second, third or fourth choice as often as the shipped drafts'. It is computed by torch,
+not in the loops of light drafts, for which it would be too quick to be worth hiding. The same draft answers every
+prompt twice in turns, serially and ahead. The hidden share is (seconds serially - seconds ahead) / (tokens proposed
+serially * seconds of a token drafted meanwhile); the shipped draft, which costs next to nothing, is measured the same
+way and should lose nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from rich.progress import Progress
 
 from core.family import TARGET_DIR
 from core.generation import GenerationRequest
+from core.guess import RUNNERS_UP
 from core.model.base import Model, Rows, one_by_one
 from core.model.causal_lm import load_model
 from core.sampling_params import SamplingParams
@@ -34,19 +36,18 @@ from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.items import Item, draft_directories, held_out
 from tests.bench.output import save
 from tests.bench.paired import Durations, Ratio, rotated
+from tests.bench.timed_models import PREFILLING, Spans, TimedModel
 
-SECOND = 0.4  # how often the shipped drafts' second choice is right where the first is wrong, at temperature 0
 SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD = "serial", "ahead", "shipped, serial", "shipped, ahead"
 
 
 class Flawed:
-    """A model whose best token is made its second choice, or lost, at the positions that a die picks."""
+    """A model whose best token is made its second, third or fourth choice, or lost, where a die says so."""
 
     def __init__(self, model: Model, wrong: float) -> None:
         self._model = model
-        self._flaws = np.random.default_rng(0).choice(
-            [None, "second", "lost"], model.context + 1, p=[1 - wrong, SECOND * wrong, (1 - SECOND) * wrong]
-        )
+        shares = [1 - wrong, *(wrong * share for share in RUNNERS_UP), wrong * (1 - sum(RUNNERS_UP))]
+        self._ranks = np.random.default_rng(0).choice(len(shares), model.context + 1, p=shares)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._model, name)
@@ -58,9 +59,7 @@ class Flawed:
         for rows in batch:
             end = self._model.num_cached(rows.session)
             for position in range(end - rows.num_logits, end):
-                if self._flaws[position]:
-                    (_, second), (best, _) = logits[row].topk(2)
-                    logits[row, best] = second - 0.1 if self._flaws[position] == "second" else -1e9
+                _demote(logits[row], int(self._ranks[position]))
                 row += 1
         return logits
 
@@ -70,6 +69,13 @@ class Flawed:
         return one_by_one(self, batch, steps, num_ids, noise)  # type: ignore[arg-type]
 
 
+def _demote(logits: torch.Tensor, rank: int) -> None:
+    """The best of `logits` [V] is to come after `rank` others; after all, where the rank is past the runners-up."""
+    values, ids = logits.topk(1 + len(RUNNERS_UP))
+    if rank:
+        logits[ids[0]] = values[rank] - 0.01 if rank < len(values) else -1e9
+
+
 @dataclass(frozen=True)
 class FlawedTarget:
     """The shipped target as a draft that is right so often."""
@@ -77,7 +83,7 @@ class FlawedTarget:
     acceptance: float
 
     def load(self) -> Model:
-        model = load_model(TARGET_DIR, dtype=torch.float32, num_pages=64, light=True)
+        model = load_model(TARGET_DIR, dtype=torch.float32, num_pages=64)
         return Flawed(model, 1 - self.acceptance)  # type: ignore[return-value]
 
 
@@ -92,49 +98,40 @@ class Found:
     shipped: Ratio
 
 
-def measure(engines: Engines, items: Sequence[Item], token: float, max_tokens: int, progress: Progress) -> Found:
-    """`token` is the seconds of a drafted token."""
+def measure(engines: Engines, items: Sequence[Item], forwards: Spans, max_tokens: int, progress: Progress) -> Found:
+    """`forwards` are those of the serial draft."""
     durations, drafting = Durations(), {}
     contenders = (SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD)
     shown = progress.add_task("overlap", total=len(items) * len(contenders))
-    passes: list[float] = []
-    lengths: list[float] = []
+    shares: list[float] = []
+    noted = 0
     for item in items:
         params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=0.0)
         request = GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
         [plain] = engines.answer([Asked(request, None)])
-        passes.append((plain.seconds - plain.first) / max(1, plain.passes))
+        target_pass = (plain.seconds - plain.first) / max(1, plain.passes)
         for contender in rotated(contenders, item.number):
             [answered] = engines.answer([Asked(request, contender)])
             if answered.tokens != plain.tokens:
                 raise SystemExit(f"answers differ: {contender}, {item.prompt!r}")
             durations.add(contender, item.number, answered.seconds)
             if contender == SERIAL and answered.proposed:
+                forwards_of_this = forwards.noted()[noted:]
+                noted += len(forwards_of_this)
+                token = float(np.median([span.seconds for span in forwards_of_this]))  # the prompt's are few
                 drafting[item.number] = answered.proposed * token
-                lengths.append(answered.proposed / max(1, answered.passes))
+                shares.append(drafting[item.number] / max(1, answered.passes) / target_pass)
             progress.advance(shown)
     if not drafting:
         raise SystemExit("nothing was proposed: beside this target the draft is too slow to be asked")
     counts = engines.counts(AHEAD)
     return Found(
         hidden=durations.saved(AHEAD, SERIAL, drafting),
-        draft_share=float(np.median(lengths)) * token / float(np.median(passes)),
+        draft_share=float(np.median(shares)),
         foreseen=counts["rounds_foreseen"] / max(1, counts["rounds"]),
         ahead=durations.ratio(AHEAD, SERIAL),
         shipped=durations.ratio(SHIPPED_AHEAD, SHIPPED_SERIAL),
     )
-
-
-def token_seconds(model: Model) -> float:
-    """Median seconds of one more token of one session."""
-    model.open(0)
-    model.forward([Rows(0, range(5, 205), 0)])
-    taken = []
-    for _ in range(60):
-        began = time.perf_counter()
-        model.forward([Rows(0, [7], 1)])
-        taken.append(time.perf_counter() - began)
-    return float(np.median(taken))
 
 
 def table(found: Found) -> str:
@@ -160,17 +157,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/overlap"))
     chosen = parser.parse_args(argv)
     torch.set_num_threads(1)
+    items = held_out(chosen.per_task)
     flawed, shipped = FlawedTarget(chosen.acceptance), ShippedDraft(draft_directories()["general"])
+    forwards = Spans(len(items) * (PREFILLING + chosen.max_tokens * (chosen.length + 1)))
     drafts = {
-        SERIAL: DraftProcess(SERIAL, flawed, serial=True),
+        SERIAL: DraftProcess(SERIAL, TimedModel(flawed, forwards, sorted(os.sched_getaffinity(0))), serial=True),
         AHEAD: DraftProcess(AHEAD, flawed),
         SHIPPED_SERIAL: DraftProcess(SHIPPED_SERIAL, shipped, serial=True),
         SHIPPED_AHEAD: DraftProcess(SHIPPED_AHEAD, shipped),
     }
     config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
     with Engines(target(chosen.size, chosen.cache), drafts, config) as engines, Progress() as progress:
-        token = token_seconds(flawed.load())
-        found = measure(engines, held_out(chosen.per_task), token, chosen.max_tokens, progress)
+        found = measure(engines, items, forwards, chosen.max_tokens, progress)
     text = f"{table(found)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
     save(chosen, "overlap", text, {"found": asdict(found)})
 

@@ -43,7 +43,7 @@ from tests.bench.engines import DraftProcess, ShippedDraft
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.items import GENERAL, Item, first_held_out
 from tests.bench.output import save
-from tests.bench.timed_models import Span, Spans, TimedModel, timed
+from tests.bench.timed_models import PREFILLING, Span, Spans, TimedModel, timed
 
 TARGET, DRAFT = "the target's pass", "the draft's forwards, all of a round"
 AFTER = "the target's pass to the verdict"
@@ -65,7 +65,6 @@ EARLY = "the draft began before the verdict was delivered, as it may on the veri
 LATE = "the pass did not wait for the draft"
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 PROFILING = 128  # forwards of the target before there is work: more than there are
-PREFILLING = 16  # forwards of a prompt: likewise
 
 
 class Round(NamedTuple):

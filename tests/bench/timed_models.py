@@ -17,6 +17,8 @@ import torch
 from core.model.base import Model, Rows
 from tests.bench.engines import Loaded
 
+PREFILLING = 16  # forwards of a prompt: more than there are
+
 
 class Span(NamedTuple):
     """When a forward began and ended."""
