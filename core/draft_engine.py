@@ -33,7 +33,7 @@ class DraftConfig(NamedTuple):
     prefill_chunk: int = 256
     session_lease: float = 10.0
     first_repeat: float = 0.05  # before a round has been measured
-    idle_repeat: float = 1.0  # where nothing is wanted: the verifier tells no more until it is, or hears of us
+    idle_repeat: float = 1.0  # where nothing is wanted, or what is takes long: it is told no more until it is heard
 
 
 class DraftEngine:
@@ -122,9 +122,9 @@ class DraftEngine:
         if message.tokens:  # without any it only says that the session lives
             if session.answered_at is not None and session.asked:
                 self._round.observe(now - session.answered_at)
-            due, session.answered_at = message.wanted != 0, None
+            due, session.answered_at, session.told = message.wanted != 0, None, True
             if due and not session.due:
-                session.quiet_since = now  # to speak up before it has been drafted would be taken for the answer
+                session.quiet_since = now
             session.due = due
         self._wanted += ((message.wanted != 0) - self._wanted) / _ASKS
         known, proposed = len(session.committed), session.proposed
@@ -261,8 +261,11 @@ class DraftEngine:
             self._model.rollback(line.number, kept)
 
     def _repeat_at(self, session: DraftSession) -> float:
-        """When silence is broken; where nothing is wanted, for all sessions at once, at whole multiples of a period."""
+        """When silence is broken; where nothing is wanted, for all sessions at once, at whole multiples of a period.
+
+        While it is still drafting what it was asked for, only to say that it lives: this, too, would be the answer.
+        """
         period = self.config.idle_repeat
-        if session.asked:
-            return session.quiet_since + 3 * self._round.mean
-        return (session.quiet_since // period + 1) * period
+        if not session.asked:
+            return (session.quiet_since // period + 1) * period
+        return session.quiet_since + (period if session.due and session.told else 3 * self._round.mean)

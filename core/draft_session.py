@@ -32,7 +32,7 @@ class Line:
         self.judge_anew()
 
     def judge_anew(self) -> None:
-        """As often as what is told of right and wrong guesses, or of what they are worth, changes."""
+        """At every Commit of its session: what has been proposed is complete, whatever is learned meanwhile."""
         self.judged, self.survival = 0, 1.0
 
     @property
@@ -73,6 +73,7 @@ class DraftSession:
         self.advanced_at = now  # when it last heard of committed tokens
         self.quiet_since = now  # it spoke, or came to owe an answer
         self.answered_at: float | None = None  # when the verifier was first told since its last Commit
+        self.told = False  # of anything committed: before, the verifier does not know of it
         self.due = True  # a Propose is owed: every Commit by which something is wanted is answered
         self._confidence = confidence
 

@@ -66,7 +66,8 @@ class Model(Protocol):
         Scores are the logits of the first `num_ids` ids plus, unless it is None, `noise` [steps, sessions, ids], on the
         model's device. The id of the highest is drawn and fed to the next step, so that the last one drawn is not
         cached. Where the model `loops`, listen to the end; where it does not, you may drop this when you have heard
-        enough. Raises `OutOfPages` before anything is written, of a step or of all.
+        enough: until then it holds pages, and nothing else may be done with the sessions. Raises `OutOfPages` before
+        anything is written, of a step or of all.
         """
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:

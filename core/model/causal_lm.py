@@ -22,7 +22,7 @@ from core.model.config import ModelConfig
 from core.model.graphs import Graphs, Passes, Recorder, Run, cuda_recorder
 from core.model.linear import Linear, activation_dtype, padded
 from core.model.loader import Weights, resolve
-from core.model.pages import PAGE_SIZE, PagePool
+from core.model.pages import PAGE_SIZE, PageCopy, PagePool
 from core.model.transformer import Layer, Transformer
 
 if TYPE_CHECKING:
@@ -176,13 +176,18 @@ class CausalLM(Model):
         self._check(batch, drawn)
         starts = [self._pool.length(rows.session) for rows in batch]
         copies = self._pool.extend([(rows.session, len(rows.tokens) + drawn) for rows in batch])
-        for source, target in copies:
-            self._cache[:, :, target] = self._cache[:, :, source]
+        if copies:
+            self._copy(copies)
         spans, first_row = [], 0
         for rows, start in zip(batch, starts, strict=True):
             spans.append(Span(first_row, start, len(rows.tokens), self._pool.pages(rows.session)))
             first_row += len(rows.tokens)
         return spans
+
+    @torch.inference_mode()
+    def _copy(self, pages: Sequence[PageCopy]) -> None:
+        for source, target in pages:
+            self._cache[:, :, target] = self._cache[:, :, source]
 
     def _check(self, batch: Sequence[Rows], drawn: int) -> None:
         if len({rows.session for rows in batch}) != len(batch):

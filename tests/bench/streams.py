@@ -5,7 +5,7 @@
 In process, no Ray: the target in this process, each draft in its own. A turn is a batch of prompts of all tasks, two
 per stream, the next beginning as one ends; contenders take turns on the same batch, after one that does not count.
 `task` is the draft the router chose for each prompt (different drafts in one batch), `useless` has random weights. With
-8 streams transformers' assisted generation answers the same batch one request after another.
+8 streams transformers' assisted generation answers the same batches, of some turns, one request after another.
 """
 
 from __future__ import annotations
@@ -106,16 +106,17 @@ class Batches:
 def measure(batches: Batches, items: Sequence[Item], streams: int, turns: int, progress: Progress) -> Level:
     level = Level(streams)
     contenders = [PLAIN, TASK, USELESS, *([ASSISTED] if streams == ONE_BY_ONE else [])]
-    shown = progress.add_task(f"{streams} streams", total=turns * len(contenders))
+    shown = progress.add_task(f"{streams} streams", total=turns)
     source = cycle(items)
     for contender in contenders:  # lays out memory, and the drafts are known
         batches.run(Level(streams), contender, list(islice(source, 2 * streams)), 0)
     for turn in range(turns):
         batch = list(islice(source, 2 * streams))
+        if turn == ONE_BY_ONE_TURNS:
+            contenders = [contender for contender in contenders if contender != ASSISTED]
         for contender in rotated(contenders, turn):
-            if contender != ASSISTED or turn < ONE_BY_ONE_TURNS:
-                batches.run(level, contender, batch, turn)
-            progress.advance(shown)
+            batches.run(level, contender, batch, turn)
+        progress.advance(shown)
     return level
 
 

@@ -80,6 +80,25 @@ def test_what_is_asked_after_a_long_silence_is_answered_once_and_whole() -> None
     assert [len(proposal.tokens) for proposal in drafted(engine)] == [1]
 
 
+def test_an_answer_that_takes_long_is_not_announced_by_an_empty_one() -> None:
+    engine, _, clock = draft(prefill_chunk=1, idle_repeat=1.0)
+    engine.open(opened(request(2000)), VERIFIER)
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), (7,) * 40, wanted=2))
+    sent: list[Propose] = []
+    for _ in range(len(PROMPT) + 40):
+        clock.now += 0.02
+        sent += drafted(engine, passes=1)
+    assert [len(proposal.tokens) for proposal in sent if proposal.base > len(PROMPT)] == [2]
+
+
+def test_a_draft_that_drafts_for_long_says_that_it_lives() -> None:
+    engine, _, clock = draft(prefill_chunk=1, idle_repeat=1.0)
+    engine.open(opened(request(2000)), VERIFIER)
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), (7,) * 40, wanted=2))
+    clock.now += 1.01
+    assert [len(proposal.tokens) for proposal in drafted(engine, passes=1)] == [0]
+
+
 def test_sessions_of_which_nothing_is_wanted_break_their_silence_together() -> None:
     engine, _, clock = draft(idle_repeat=1.0)
     for number in range(1, 9):

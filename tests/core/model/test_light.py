@@ -14,7 +14,7 @@ from core.model import causal_lm, light
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
-from core.model.kernels import Array
+from core.model.kernels import Array, Integers
 from tests.core.model.random_models import random_tokens, save_model
 
 
@@ -33,13 +33,13 @@ def loaded(directory: Path, *, is_light: bool, num_pages: int = 32, dtype: torch
 def in_loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each pass had that the compiled loops computed."""
     rows: list[int] = []
-    compute = light.LightDecoder.__call__
+    compute = light.LightDecoder._pass
 
-    def counted(self: light.LightDecoder, tokens: list[int], *rest: object) -> Array:
+    def counted(self: light.LightDecoder, tokens: Integers, *rest: object) -> Array:
         rows.append(len(tokens))
         return compute(self, tokens, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(light.LightDecoder, "__call__", counted)
+    monkeypatch.setattr(light.LightDecoder, "_pass", counted)
     return rows
 
 
@@ -80,6 +80,7 @@ def test_only_small_passes_of_small_models_in_fp32_are_light(
         model = loaded(directory, is_light=True, dtype=dtype)
         model.open(0)
         model.forward([Rows(0, random_tokens(rows, model.vocab_size), 1)])
+        next(model.draw([Rows(0, random_tokens(rows, model.vocab_size), 1)], 2, 300, None))
     monkeypatch.setattr(causal_lm, "_MOST_LIGHT", ModelConfig.load(directory).num_weights - 1)
     model = loaded(directory, is_light=True)
     model.open(0)
@@ -90,7 +91,7 @@ def test_only_small_passes_of_small_models_in_fp32_are_light(
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_what_is_drawn_is_fed_until_nobody_listens(directory: Path, temperature: float) -> None:
     drawing, fed = (loaded(directory, is_light=one) for one in (True, False))
-    prompts = [random_tokens(70, 300, 1), random_tokens(9, 300, 2)]
+    prompts = [random_tokens(70, 300, 1), random_tokens(61, 300, 2)]  # the second one's draws go on to a new page
     for model in (drawing, fed):
         for session, prompt in enumerate(prompts):
             model.open(session)
@@ -102,7 +103,16 @@ def test_what_is_drawn_is_fed_until_nobody_listens(directory: Path, temperature:
         expected = fed.forward(batch)[:, :290] + noise[step]
         torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
         batch = [Rows(session, [int(row.argmax())], 1) for session, row in enumerate(scores)]
-    assert [drawing.num_cached(session) for session in range(2)] == [70 + 4, 9 + 5]
+    assert [drawing.num_cached(session) for session in range(2)] == [70 + 4, 61 + 5]
+
+
+def test_drawing_leaves_a_page_that_is_shared_as_it_was(directory: Path) -> None:
+    model = loaded(directory, is_light=True)
+    model.open(0)
+    model.forward([Rows(0, random_tokens(61, 300), 0)])
+    model.fork(0, 1)
+    first, second = (list(model.draw([Rows(session, [5], 1)], 6, 300, None)) for session in (0, 1))
+    torch.testing.assert_close(first, second, atol=0, rtol=0)
 
 
 def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> None:
