@@ -104,9 +104,10 @@ class Draft(Actor):
         for _, message in self.arrived(self.clock.now):
             self.engine.receive(VERIFIER, message)
         self.engine.expired()
-        if self.engine.drafting:
-            self.engine.step()
         messages = self.engine.outgoing()
+        if not messages and self.engine.drafting:
+            self.engine.step()
+            messages = self.engine.outgoing()
         wait = self.engine.wait()
         self.due = math.inf if wait is None else self.clock.now + wait
         return messages

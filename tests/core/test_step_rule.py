@@ -93,6 +93,17 @@ def test_a_draft_that_answers_again_is_waited_for_again() -> None:
     assert sum(proposed == 0 for proposed in afterwards) <= 0.05 * len(afterwards)
 
 
+@pytest.mark.parametrize("stalls", [0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("seconds", [PASS / 8, PASS / 3])
+def test_a_draft_that_stalls_at_its_start_is_soon_asked_again(stalls: float, seconds: float) -> None:
+    """Even if its first answer is what it stalled over, and there is nothing else to go by."""
+    back = (stalls + 20) * PASS
+    target = lone(seconds, PartlyRight(8), silence=(stalls * PASS, back))
+    afterwards = [proposed for begin, _, proposed in target.passes if begin > back + 40 * PASS]
+    assert len(afterwards) > 20
+    assert sum(afterwards) >= 2 * len(afterwards)
+
+
 def test_a_dead_draft_does_not_hold_up_the_others() -> None:
     died = 0.4
     simulation = Simulation()
