@@ -33,7 +33,7 @@ class DraftConfig(NamedTuple):
     prefill_chunk: int = 256
     session_lease: float = 10.0
     first_repeat: float = 0.05  # before a round has been measured
-    idle_repeat: float = 1.0  # where nothing is wanted, or what is takes long: it is told no more until it is heard
+    idle_repeat: float = 1.0  # where nothing is wanted, so that the verifier is silent, too, or drafting takes long
 
 
 class DraftEngine:
@@ -122,10 +122,9 @@ class DraftEngine:
         if message.tokens:  # without any it only says that the session lives
             if session.answered_at is not None and session.asked:
                 self._round.observe(now - session.answered_at)
-            due, session.answered_at, session.told = message.wanted != 0, None, True
-            if due and not session.due:
+            if message.wanted != 0 and not session.due:
                 session.quiet_since = now
-            session.due = due
+            session.due, session.answered_at, session.told = message.wanted != 0, None, True
         self._wanted += ((message.wanted != 0) - self._wanted) / _ASKS
         known, proposed = len(session.committed), session.proposed
         over, cut = session.take(message)

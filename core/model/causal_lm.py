@@ -103,6 +103,7 @@ class CausalLM(Model):
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        self._check(batch, 0)
         spans = self._make_room(batch)
         wanted = _wanted(batch, spans)
         if self._light is not None and wanted and sum(span.length for span in spans) <= self._light.most_rows:
@@ -173,7 +174,6 @@ class CausalLM(Model):
 
     def _make_room(self, batch: Sequence[Rows], drawn: int = 0) -> list[Span]:
         """Give every session its pages, for so many more tokens too, and say where its rows of the first pass go."""
-        self._check(batch, drawn)
         starts = [self._pool.length(rows.session) for rows in batch]
         copies = self._pool.extend([(rows.session, len(rows.tokens) + drawn) for rows in batch])
         if copies:

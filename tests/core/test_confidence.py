@@ -43,11 +43,11 @@ def test_a_chain_ends_with_the_first_token_that_is_not_worth_another() -> None:
     session = DraftSession(opened(request(400), ahead=16), VERIFIER, 0.0, Confidence())
     for token in range(16):
         session.chain.append(Guess(token, 3.5))
-    lengths = []
-    for worth in (0.0, 0.1, 0.5, 0.99, 1.5):
+    worths, lengths = (0.0, 0.1, 0.5, 0.99, 1.5), []
+    for worth in worths:
         session.take(Commit(1, len(PROMPT), (), worth=worth))
         lengths.append(len(session.proposal().tokens))
         assert session.complete
     sure = [Confidence().of(3.5) ** count for count in range(1, 17)]
-    assert lengths == [next((n + 1 for n in range(16) if sure[n] < worth), 16) for worth in (0.0, 0.1, 0.5, 0.99, 1.5)]
+    assert lengths == [next((n + 1 for n in range(16) if sure[n] < worth), 16) for worth in worths]
     assert lengths[0] == 16 > lengths[1] > lengths[2] > lengths[3] == 1

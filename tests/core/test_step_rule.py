@@ -96,7 +96,7 @@ def test_a_draft_that_answers_again_is_waited_for_again() -> None:
 @pytest.mark.parametrize("stalls", [0.0, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("seconds", [PASS / 8, PASS / 3])
 def test_a_draft_that_stalls_at_its_start_is_soon_asked_again(stalls: float, seconds: float) -> None:
-    """Even if its first answer is what it stalled over, and there is nothing else to go by."""
+    """Also where it is then thought too slow: it is looked at again."""
     back = (stalls + 20) * PASS
     target = lone(seconds, PartlyRight(8), silence=(stalls * PASS, back))
     afterwards = [proposed for begin, _, proposed in target.passes if begin > back + 40 * PASS]

@@ -106,13 +106,19 @@ def test_what_is_drawn_is_fed_until_nobody_listens(directory: Path, temperature:
     assert [drawing.num_cached(session) for session in range(2)] == [70 + 4, 61 + 5]
 
 
-def test_drawing_leaves_a_page_that_is_shared_as_it_was(directory: Path) -> None:
-    model = loaded(directory, is_light=True)
-    model.open(0)
-    model.forward([Rows(0, random_tokens(61, 300), 0)])
-    model.fork(0, 1)
-    first, second = (list(model.draw([Rows(session, [5], 1)], 6, 300, None)) for session in (0, 1))
-    torch.testing.assert_close(first, second, atol=0, rtol=0)
+def test_sessions_that_shared_a_page_draw_on_copies_of_their_own(directory: Path) -> None:
+    def drawn(*, forked: bool) -> list[torch.Tensor]:
+        model = loaded(directory, is_light=True)
+        model.open(0)
+        model.forward([Rows(0, random_tokens(61, 300), 0)])
+        if forked:
+            model.fork(0, 1)
+        list(model.draw([Rows(0, [6], 1)], 2, 300, None))
+        if forked:
+            list(model.draw([Rows(1, [5], 1)], 3, 300, None))
+        return list(model.draw([Rows(0, [7], 1)], 4, 300, None))
+
+    torch.testing.assert_close(drawn(forked=True), drawn(forked=False), atol=0, rtol=0)
 
 
 def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> None:
