@@ -9,6 +9,7 @@ that shows it has been drafted and goes along.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ from core.step_costs import StepCosts
 
 FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that does not pay
 LEARNING, EXPLORE = 8, 16  # the first asks, then one in so many, are for all there may be: so it is learned about
+RECENT = 32  # asks by which it is judged whether a draft is wanted
+HARDLY = 0.02  # of them for something: it is not
+SPARED = 3  # of four sessions, where a draft is not wanted
 
 
 class Ask(NamedTuple):
@@ -69,6 +73,12 @@ class Probe:
         self._pause = FIRST_PAUSE
         self._since = 0
         self._asks = 0
+        self._paid = 1.0  # share of the asks of late that paid
+
+    @property
+    def wanted(self) -> bool:
+        """Whether asking has paid of late, were it only once."""
+        return self._paid > HARDLY
 
     def right(self) -> None:
         """A proposal was accepted."""
@@ -77,6 +87,7 @@ class Probe:
     def ask(self, best: Ask, most: int) -> Ask:
         """What to ask for where `best` is best and `most` the most; called at every ask."""
         self._since += 1
+        self._paid += ((best.most > 0) - self._paid) / RECENT
         if best.most > 0:
             self._asks += 1
             return best if self._asks > LEARNING and self._asks % EXPLORE else Ask(most, best.worth)
@@ -84,3 +95,18 @@ class Probe:
             return best
         self._pause, self._since = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE), 0
         return Ask(1)
+
+
+class Sparing:
+    """Which sessions go without the draft that is theirs: most of those whose draft is not wanted.
+
+    To open a draft's session costs calls, and the cores that the target computes on; the others tell when it is better.
+    """
+
+    def __init__(self) -> None:
+        self._met: Counter[str] = Counter()
+
+    def spares(self, draft: str) -> bool:
+        """Whether the next session of this draft, which is not wanted, goes without it."""
+        self._met[draft] += 1
+        return self._met[draft] % (SPARED + 1) != 0

@@ -6,7 +6,7 @@ The keys come from drafts and are not trusted: they only ever cost speed, and th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -20,6 +20,10 @@ class Recent(Generic[Key, Value]):
         self._make = make
         self._most = most
         self._values: OrderedDict[Key, Value] = OrderedDict()
+
+    def items(self) -> ItemsView[Key, Value]:
+        """All that is known, the last asked for last."""
+        return self._values.items()
 
     def of(self, key: Key) -> Value:
         if key not in self._values:

@@ -70,6 +70,10 @@ class Seats:
         self._outbox.clear()
         return messages
 
+    def wanted(self) -> dict[str, bool]:
+        """Whether anything is wanted of an adapter's drafts, of all that were asked, the last asked last."""
+        return {adapter: probe.wanted for adapter, probe in self._probes.items()}
+
     def leave(self, session: VerifySession) -> None:
         """The session is over."""
         if session.seat is not None:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 import zmq
 
@@ -23,6 +24,13 @@ from core.verify_engine import VerifyConfig, VerifyEngine
 from core.wire import VerifierWire
 
 Sink = Callable[[int, Run | BaseException], object]  # (index of the choice, its run or why there will be none)
+
+
+class Opened(NamedTuple):
+    """Sessions by their numbers; whether anything is wanted of the drafts met, the last asked last, by their labels."""
+
+    sessions: list[int]
+    wanted: dict[str, bool]
 
 
 class Verifier(EngineThread):
@@ -48,8 +56,8 @@ class Verifier(EngineThread):
     def address(self) -> Address:
         return self._wire.address
 
-    def open(self, choices: Sequence[GenerationRequest], sink: Sink) -> Future[list[int]]:
-        """Start the choices of one prompt; the future holds their session numbers or the `InvalidRequest`."""
+    def open(self, choices: Sequence[GenerationRequest], sink: Sink) -> Future[Opened]:
+        """Start the choices of one prompt; the future holds their sessions or the `InvalidRequest`."""
         return self.call(lambda: self._open(choices, sink))
 
     def close(self, numbers: Iterable[int]) -> Future[None]:
@@ -65,10 +73,10 @@ class Verifier(EngineThread):
         self._engine = VerifyEngine(model, self._vocabulary, self._config, time.monotonic)
         profile(model, time.monotonic, self._engine.costs)
 
-    def _open(self, choices: Sequence[GenerationRequest], sink: Sink) -> list[int]:
+    def _open(self, choices: Sequence[GenerationRequest], sink: Sink) -> Opened:
         numbers = self._engine.open(choices)
         self._sinks |= {number: (index, sink) for index, number in enumerate(numbers)}
-        return numbers
+        return Opened(numbers, self._engine.wanted())
 
     def _close(self, numbers: Iterable[int]) -> None:
         for number in numbers:

@@ -111,6 +111,10 @@ class VerifyEngine:
         """Messages to send; each the newest for its session and peer."""
         return self._seats.outgoing()
 
+    def wanted(self) -> dict[str, bool]:
+        """Whether anything is wanted of an adapter's drafts, of all that were asked, the last asked last."""
+        return self._seats.wanted()
+
     def wait(self) -> float | None:
         """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
         self._sessions.admit()

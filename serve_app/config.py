@@ -123,6 +123,16 @@ def pool_application(task: str) -> str:
     return f"draft-{plain}_{hashlib.sha256(task.encode()).hexdigest()[:12]}"
 
 
+def draft_label(task: str, directory: str | None) -> str:
+    """Names a draft for the verifier's estimates, in ASCII; another draft of the same task has another."""
+    return pool_application(task) + ("" if directory is None else f"@{Path(directory).name[:12]}")
+
+
+def pool_of(label: str) -> str:
+    """The pool application whose draft bears the label."""
+    return label.partition("@")[0]
+
+
 def shipped_configs() -> list[str]:
     """Names of the configurations in serve_app/configs."""
     files = resources.files("serve_app.configs").iterdir()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from core.draft_engine import DraftConfig
 from core.drafter import Drafter
@@ -17,7 +16,7 @@ from core.family import locate
 from core.id_map import same_id_map
 from core.messages import OpenSession
 from core.model.base import Model
-from serve_app.config import ServiceConfig, pool_application
+from serve_app.config import ServiceConfig, draft_label
 from serve_app.loading import draft_model, load_draft
 from serve_app.metrics import Metrics
 
@@ -28,7 +27,7 @@ class DraftPool:
     def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
         num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
-        self._drafter = Drafter(self._model(config, directory), num_valid, limits, _label(task, directory))
+        self._drafter = Drafter(self._model(config, directory), num_valid, limits, draft_label(task, directory))
         self._drafter.start()
         self._metrics = Metrics("draft")
 
@@ -53,8 +52,3 @@ class DraftPool:
     async def check_health(self) -> None:
         """Serve restarts the replica when this raises, or takes too long because the engine hangs."""
         self._metrics.tell(await self.counts())
-
-
-def _label(task: str, directory: str | None) -> str:
-    """Names the draft for the verifier's estimates, in ASCII; another draft of the same task has another."""
-    return pool_application(task) + ("" if directory is None else f"@{Path(directory).name[:12]}")

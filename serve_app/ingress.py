@@ -1,7 +1,7 @@
 """The deployment clients speak to: HTTP in front, and behind it the wiring of verifier, router and draft pools.
 
-It alone holds the handles. Per prompt it makes one call to the verifier, one to the router and one per choice to a
-draft pool, whether the answer takes five rounds or five hundred; `counts` says how many.
+It alone holds the handles. Per prompt it makes one call to the verifier, one to the router and at most one per choice
+to a draft pool, whether the answer takes five rounds or five hundred; `counts` says how many.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
+from core.asking import Sparing
 from core.family import locate
 from core.generation import GenerationRequest
 from core.messages import OpenSession
@@ -34,6 +35,7 @@ from serve_app.http import create_app
 from serve_app.openai.cadence import Cadence
 from serve_app.received import Received
 from serve_app.service import ChoiceRun, Overloaded, Speculation
+from serve_app.target_verifier import Started
 from serve_app.wiring import Wiring
 
 Handle = DeploymentHandle[Any]
@@ -65,6 +67,7 @@ class SpeculativeIngress:
         self._router = router
         self._pools: dict[str, Handle] = {}
         self._counts: Counter[str] = Counter()
+        self._sparing = Sparing()
         self._heard_at = -math.inf  # when a verifier last sent a run
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -184,6 +187,13 @@ class SpeculativeIngress:
             return GENERAL
         task = max(prior, key=lambda name: prior[name])
         return task if task in self.tasks else GENERAL
+
+    def spares(self, task: str, started: Started) -> bool:
+        """Whether a session just started goes without a draft: the verifier hardly ever wants any of this task's."""
+        pool = pool_application(task)
+        spared = pool in started.unwanted and self._sparing.spares(pool)
+        self._counts["drafts_spared"] += spared
+        return spared
 
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
         """Reserve a draft replica of the task's pool and start a session on it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 
@@ -19,9 +19,9 @@ from core.family import locate
 from core.generation import GenerationRequest, Run
 from core.messages import Address
 from core.tokenizer import load_tokenizer
-from core.verifier import Verifier
+from core.verifier import Opened, Verifier
 from core.verify_engine import VerifyConfig
-from serve_app.config import ServiceConfig
+from serve_app.config import ServiceConfig, pool_of
 from serve_app.loading import load_target
 from serve_app.metrics import Metrics
 
@@ -29,12 +29,14 @@ from serve_app.metrics import Metrics
 class Started(msgspec.Struct, frozen=True):
     """First item of a generation: what a draft needs to join it.
 
-    `sessions` holds one number per choice, `window` is the most tokens a proposal may carry.
+    `sessions` holds one number per choice, `window` is the most tokens a proposal may carry, `unwanted` are the pools
+    whose drafts do not pay.
     """
 
     sessions: tuple[int, ...]
     verifier: Address
     window: int
+    unwanted: frozenset[str] = frozenset()
 
 
 class TargetVerifier:
@@ -63,8 +65,8 @@ class TargetVerifier:
             choices, lambda choice, run: loop.call_soon_threadsafe(runs.put_nowait, (choice, run))
         )
         try:
-            sessions: list[int] = await asyncio.wrap_future(opening)
-            yield Started(tuple(sessions), self._verifier.address, self._window)
+            opened: Opened = await asyncio.wrap_future(opening)
+            yield Started(tuple(opened.sessions), self._verifier.address, self._window, unwanted_pools(opened.wanted))
             unfinished = len(choices)
             while unfinished:
                 choice, run = await runs.get()
@@ -75,9 +77,9 @@ class TargetVerifier:
         finally:
             opening.add_done_callback(self._close)
 
-    def _close(self, opening: Future[list[int]]) -> None:
+    def _close(self, opening: Future[Opened]) -> None:
         if not opening.cancelled() and opening.exception() is None:
-            self._verifier.close(opening.result())
+            self._verifier.close(opening.result().sessions)
 
     async def counts(self) -> Counter[str]:
         """What engine and wire have counted, and the sessions open now."""
@@ -86,3 +88,9 @@ class TargetVerifier:
     async def check_health(self) -> None:
         """Serve restarts the replica when this raises, or takes too long because the engine hangs."""
         self._metrics.tell(await self.counts())
+
+
+def unwanted_pools(wanted: Mapping[str, bool]) -> frozenset[str]:
+    """The pools whose drafts do not pay; of one that has served several, the last asked decides."""
+    pools = {pool_of(label): pays for label, pays in wanted.items()}
+    return frozenset(pool for pool, pays in pools.items() if not pays)

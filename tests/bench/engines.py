@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from core import overlap
+from core.asking import Sparing
 from core.draft_engine import DraftConfig
 from core.drafter import Drafter
 from core.family import DRAFT_DIR, TARGET_DIR
@@ -145,6 +146,7 @@ class Engines:
         load = partial(load_model, target, dtype=torch.bfloat16, num_pages=pages, device=device)
         self._verifier = Verifier(load, load_tokenizer(target), config)
         self._length = config.num_speculative_tokens
+        self._sparing = Sparing()
         for draft in set(self._drafts.values()):
             draft.ready()
 
@@ -188,8 +190,8 @@ class Engines:
         return [_answered(runs[index]) for index in range(len(asked))]
 
     def _begin(self, request: GenerationRequest, draft: str | None, sink: partial[None]) -> None:
-        [session] = self._verifier.open([request], sink).result()
-        if draft is None:
+        (session,), wanted = self._verifier.open([request], sink).result()
+        if draft is None or (not wanted.get(draft, True) and self._sparing.spares(draft)):
             return
         self._drafts[draft].open(
             OpenSession(

@@ -211,7 +211,7 @@ def _answer(verifier: Verifier, draft: DraftProcess, item: Item, max_tokens: int
     params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=0.0)
     request = GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
     verdicts = Verdicts()
-    [session] = verifier.open([request], verdicts).result()
+    (session,), _ = verifier.open([request], verdicts).result()
     draft.open(
         OpenSession(
             session=session,

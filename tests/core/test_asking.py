@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.asking import EXPLORE, LEARNING, LONGEST_PAUSE, Ask, Probe, Prospect, best_ask
+from core.asking import EXPLORE, LEARNING, LONGEST_PAUSE, RECENT, Ask, Probe, Prospect, Sparing, best_ask
 from core.draft_engine import DraftConfig, DraftEngine
 from core.estimator import Expected
 from core.messages import Commit
@@ -129,6 +129,25 @@ def test_at_first_and_now_and_then_all_is_asked_for() -> None:
     assert asked == {Ask(8, 0.3): LEARNING + 10, Ask(5, 0.3): 10 * EXPLORE - LEARNING - 10}
 
 
+def test_a_draft_is_wanted_until_asking_has_not_paid_for_long_and_as_soon_as_it_pays() -> None:
+    probe = Probe()
+    for _ in range(2 * RECENT):
+        probe.ask(Ask(0), 8)
+    assert probe.wanted
+    for _ in range(8 * RECENT):  # looks are no asks that pay
+        probe.ask(Ask(0), 8)
+    assert not probe.wanted
+    probe.ask(Ask(1, 0.9), 8)
+    assert probe.wanted
+
+
+def test_one_session_of_four_has_a_draft_that_is_not_wanted() -> None:
+    sparing = Sparing()
+    spared = [(sparing.spares("a"), sparing.spares("b"))[0] for _ in range(400)]
+    assert spared.count(False) == 100
+    assert all(False in spared[begin : begin + 4] for begin in range(0, 400, 4))
+
+
 # ---- in the engine
 
 
@@ -140,6 +159,7 @@ def test_a_useless_draft_is_soon_asked_for_next_to_nothing() -> None:
     simulation.run()
     proposed = [run.proposed for run in simulation.target.runs[number]]
     assert sum(proposed[50:]) / len(proposed[50:]) < 0.1
+    assert list(simulation.target.engine.wanted().values()) == [False]
     assert tuple(t for run in simulation.target.runs[number] for t in run.tokens) == plain_tokens(asked)
 
 
@@ -166,6 +186,7 @@ def test_a_draft_that_gets_better_is_asked_again() -> None:
     proposed = [run.proposed for run in simulation.target.runs[number]]
     assert sum(proposed[150:200]) < 10
     assert sum(proposed[-10:]) >= 30
+    assert list(simulation.target.engine.wanted().values()) == [True]
 
 
 def test_what_is_wanted_reaches_the_draft_and_bounds_the_pass() -> None:

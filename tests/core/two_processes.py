@@ -41,7 +41,7 @@ def run_target() -> None:
         runs = [SimpleQueue[Run | BaseException]() for _ in requests]
         say(
             [
-                verifier.open([request], partial(deliver, at)).result()[0]
+                verifier.open([request], partial(deliver, at)).result().sessions[0]
                 for request, at in zip(requests, runs, strict=True)
             ]
         )

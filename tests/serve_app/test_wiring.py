@@ -11,8 +11,9 @@ from ray.serve.handle import DeploymentResponseGenerator
 from core.generation import GenerationRequest, Run
 from core.messages import Address, OpenSession
 from core.sampling_params import SamplingParams
+from serve_app.config import draft_label
 from serve_app.received import Received
-from serve_app.target_verifier import Started
+from serve_app.target_verifier import Started, unwanted_pools
 from serve_app.wiring import Wiring
 
 WINDOW = 16
@@ -47,6 +48,9 @@ class Pools:
         await self.answer.wait()
         return "math"
 
+    def spares(self, task: str, started: Started) -> bool:
+        return task in started.unwanted
+
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
         assert task == "math"
         self.opened.append(opened)
@@ -62,8 +66,8 @@ def requests(n: int, asked: int | None = None) -> list[GenerationRequest]:
     ]
 
 
-def started(*sessions: int) -> Started:
-    return Started(sessions, ADDRESS, WINDOW)
+def started(*sessions: int, unwanted: frozenset[str] = frozenset()) -> Started:
+    return Started(sessions, ADDRESS, WINDOW, unwanted)
 
 
 async def settle() -> None:
@@ -119,3 +123,24 @@ async def test_a_request_for_more_proposals_than_the_wire_carries_gets_as_many_a
         await settle()
         wiring.close()
     assert [opened.num_speculative_tokens for opened in pools.opened] == [WINDOW, 3, 4]
+
+
+async def test_a_session_goes_without_a_draft_of_which_nothing_is_wanted() -> None:
+    pools = Pools()
+    pools.answer.set()
+    wiring = Wiring(pools, Received(requests(1)), 4, None)
+    wiring.start(started(70, unwanted=frozenset({"math"})), [0])
+    await settle()
+    assert not pools.opened
+    wiring.start(started(80, unwanted=frozenset({"code"})), [0])
+    await settle()
+    assert [opened.session for opened in pools.opened] == [80]
+    wiring.close()
+    await settle()
+
+
+def test_of_a_pool_that_has_served_several_drafts_the_last_asked_says_whether_it_is_wanted() -> None:
+    old, new = draft_label("math", "/bundles/old"), draft_label("math", "/bundles/new")
+    other = draft_label("c++", None)
+    assert unwanted_pools({old: True, other: False, new: False}) == {"draft-math", other}
+    assert unwanted_pools({old: False, new: True}) == set()
