@@ -10,6 +10,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
+from collections.abc import Sequence
+
+import numpy as np
+
+from core.guess import Ending
 
 EDGES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # logits, between the classes of leads
 MEMORY = 500.0  # guesses that a class effectively remembers
@@ -24,11 +29,17 @@ class Confidence:
         middles = [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 2 * EDGES[-1]), strict=True)]
         self._right = [_PRIOR_WEIGHT * (1.0 - _DOUBT * math.exp(-middle / _FADES)) for middle in middles]
         self._all = [_PRIOR_WEIGHT] * len(middles)
+        self._edges = np.array(EDGES)
 
     def of(self, lead: float) -> float:
         """Probability that the target draws the token too."""
         index = bisect(EDGES, lead)
         return self._right[index] / self._all[index]
+
+    def ending(self, survivals: Sequence[float], worths: Sequence[float]) -> Ending:
+        """Where lines that have come so far end."""
+        chances = np.array(self._right) / np.array(self._all)
+        return Ending(self._edges, chances, np.array(survivals), np.array(worths))
 
     def observe(self, lead: float, *, right: bool) -> None:
         """What became of a guess."""

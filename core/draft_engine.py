@@ -44,12 +44,12 @@ class DraftEngine:
         self.counts: Counter[str] = Counter()
         self._model = model
         self._num_valid = num_valid
-        self._pass = DraftPass(model, num_valid)
+        self._confidence = Confidence()
+        self._pass = DraftPass(model, num_valid, self._confidence)
         self._clock = clock
         self._round = Smoothed(config.first_repeat / 3)
         self._costs = StepCosts()  # of a pass by its lines
         self._overlap = Overlap()
-        self._confidence = Confidence()
         self._worth = 0.0  # as last told, for sessions that have not been told yet
         self._wanted = 1.0  # share of the asks of late that were for something: a look now and then is one, too
         self._sessions: dict[int, DraftSession] = {}
@@ -145,11 +145,12 @@ class DraftEngine:
         now = self._clock()
         messages: list[tuple[bytes, Propose]] = []
         for session in self._sessions.values():
-            if (session.due and session.complete) or now >= self._repeat_at(session):
+            complete = session.complete
+            if (session.due and complete) or now >= self._repeat_at(session):
                 session.quiet_since = now
                 if session.answered_at is None:  # from the first answer: from repeats, a round would seem ever shorter
                     session.answered_at = now
-                session.due = session.due and not session.complete
+                session.due = session.due and not complete
                 messages.append((session.peer, session.proposal()))
         return messages
 

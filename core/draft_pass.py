@@ -5,11 +5,12 @@ Enters: parts, the rows that each line feeds. Leaves: guesses on the lines, draw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
+from core.confidence import Confidence
 from core.draft_session import DraftSession, Line
 from core.guess import guesses
 from core.model.base import Model, Rows
@@ -37,10 +38,11 @@ class Drawn(NamedTuple):
 
 
 class DraftPass:
-    """Passes of `model`, in which ids below `num_valid` are drawn."""
+    """Passes of `model`, in which ids below `num_valid` are drawn, as long as there is `confidence` in them."""
 
-    def __init__(self, model: Model, num_valid: int) -> None:
+    def __init__(self, model: Model, num_valid: int, confidence: Confidence) -> None:
         self._model = model
+        self._confidence = confidence
         self._num_valid = num_valid
 
     def __call__(self, parts: Sequence[Part]) -> Drawn:
@@ -51,9 +53,9 @@ class DraftPass:
         if self._model.loops:
             looped = [part for part in parts if part.unwarped]
             if looped:
-                return Drawn(len(looped), self._all(looped))
+                return Drawn(len(looped), self._many(looped))
         elif all(part.unwarped and part.line is part.session.line for part in parts):
-            return Drawn(len(parts), self._until_one_is_done(parts))
+            return Drawn(len(parts), self._many(parts))
         return Drawn(len(parts), self._single(parts))
 
     @torch.inference_mode()
@@ -61,36 +63,24 @@ class DraftPass:
         logits = self._model.forward([part.rows for part in parts])
         last = [part for part in parts if part.rows.num_logits]
         if last:
-            scores = [self._score(part, logits[row : row + 1]) for row, part in enumerate(last)]
-            _append(last, torch.cat(scores))
+            scores = torch.cat([self._score(part, logits[row : row + 1]) for row, part in enumerate(last)])
+            for part, guess in zip(last, guesses(scores), strict=True):
+                part.line.chain.append(guess)
         return int(len(last) == len(parts))
 
-    @torch.inference_mode()
-    def _all(self, parts: Sequence[Part]) -> int:
-        """As many for each as the longest should get, or as one's context has room for."""
-        steps, drawn = self._draw(parts)
-        guessed = guesses(torch.cat(list(drawn)))
-        for index, part in enumerate(parts):
-            part.line.chain += guessed[index :: len(parts)]
-        return steps
-
-    def _until_one_is_done(self, parts: Sequence[Part]) -> int:
-        """For each as many as the one that is complete first, so that it can be sent."""
-        steps, drawn = self._draw(parts)
-        for step, scores in enumerate(drawn, start=1):
-            _append(parts, scores)
-            if any(part.session.complete for part in parts):
-                return step
-        return steps
-
-    def _draw(self, parts: Sequence[Part]) -> tuple[int, Iterator[torch.Tensor]]:
-        """At most so many tokens of each line, and the scores [lines, ids] that they come from."""
+    def _many(self, parts: Sequence[Part]) -> int:
+        """As many for each as the longest should get, or, where the model does not loop, until one can be sent."""
         rooms = [self._model.context + 1 - session.length(line) + session.start for session, line, _ in parts]
-        steps = min(*rooms, max(session.missing(line) for session, line, _ in parts))
+        missing = [session.missing(line) for session, line, _ in parts]
+        steps = min(*rooms, max(missing) if self._model.loops else min(missing))
         noise = None
         if not all(part.session.opened.params.greedy for part in parts):
             noise = torch.stack([self._noise(part, steps) for part in parts], 1)
-        return steps, self._model.draw([part.rows for part in parts], steps, self._num_valid, noise)
+        ending = self._confidence.ending([part.line.survival for part in parts], [part.session.worth for part in parts])
+        drawn = self._model.draw([part.rows for part in parts], steps, self._num_valid, noise, ending)
+        for part, guessed in zip(parts, drawn, strict=True):
+            part.line.chain += guessed
+        return len(drawn[0])
 
     def _score(self, part: Part, logits: torch.Tensor) -> torch.Tensor:
         session, line, _ = part
@@ -106,8 +96,3 @@ class DraftPass:
         if params.greedy:
             return torch.zeros(steps, self._num_valid, device=device)
         return session.noise.rows(session.length(part.line), steps, self._num_valid, device) * params.temperature
-
-
-def _append(parts: Sequence[Part], scores: torch.Tensor) -> None:
-    for part, guess in zip(parts, guesses(scores), strict=True):
-        part.line.chain.append(guess)

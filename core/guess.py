@@ -1,10 +1,12 @@
-"""What a draft says next: the token it guesses, how sure it is of it, and what else it might have been.
+"""What a draft says next: the token it guesses, how sure it is of it, what else it might have been, and where it stops.
 
 Enters: scores, whose highest is the draw. Leaves: guesses.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,34 @@ class Guess(NamedTuple):
     token: int
     lead: float = 0.0
     others: tuple[int, ...] = ()
+
+
+class Ending(NamedTuple):
+    """Where lines that are being drawn end: with the guess that makes the chance that all of one is right too small.
+
+    `chances` [classes] are those of guesses to be right, by their leads, which `edges` part into classes. `survivals`
+    [lines] are what the lines have come to, `worths` what they must not fall below. All float64.
+    """
+
+    edges: NDArray[np.float64]
+    chances: NDArray[np.float64]
+    survivals: NDArray[np.float64]
+    worths: NDArray[np.float64]
+
+    @classmethod
+    def never(cls, lines: int) -> Ending:
+        """So many lines go on as long as they may."""
+        return cls(np.empty(0), np.ones(1), np.ones(lines), np.zeros(lines))
+
+    def after(self, guessed: Sequence[Guess]) -> Ending:
+        """Each line has got a guess more."""
+        chances = [self.chances[bisect(self.edges, guess.lead)] for guess in guessed]
+        return self._replace(survivals=self.survivals * chances)
+
+    @property
+    def reached(self) -> bool:
+        """Whether some line has ended."""
+        return bool((self.survivals < self.worths).any())
 
 
 def guesses(scores: torch.Tensor) -> list[Guess]:

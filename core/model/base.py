@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
+
+from core.errors import OutOfPages
+from core.guess import Ending, Guess, guesses
 
 
 class Rows(NamedTuple):
@@ -29,7 +32,7 @@ class Model(Protocol):
     vocab_size: int  # width of the logits, padding included
     context: int  # most tokens a session may hold
     device: torch.device
-    loops: bool  # whether `draw` draws all its tokens before it tells of the first
+    loops: bool  # whether `draw` draws all its tokens whatever they are
 
     @property
     def num_used_pages(self) -> int:
@@ -59,15 +62,14 @@ class Model(Protocol):
         """
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
-    ) -> Iterator[torch.Tensor]:
-        """Feed every session's tokens, then those that it draws itself; yields the fp32 scores [sessions, ids] of each.
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
+    ) -> list[list[Guess]]:
+        """Feed every session's tokens, then those that it draws itself; returns what was drawn for each of them.
 
-        Scores are the logits of the first `num_ids` ids plus, unless it is None, `noise` [steps, sessions, ids], on the
-        model's device. The id of the highest is drawn and fed to the next step, so that the last one drawn is not
-        cached. Where the model `loops`, listen to the end; where it does not, you may drop this when you have heard
-        enough: until then it holds pages, and nothing else may be done with the sessions. Raises `OutOfPages` before
-        anything is written, of a step or of all.
+        The id of the highest score is drawn and fed to the next step, so that the last one drawn is not cached. Scores
+        are the logits of the first `num_ids` ids plus, unless it is None, `noise` [steps, sessions, ids], fp32 on the
+        model's device. All sessions get as many: `steps` where the model `loops`, else until one has reached its
+        `ending` or pages run out. Raises `OutOfPages` before anything is written.
         """
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
@@ -87,13 +89,20 @@ class Model(Protocol):
 
 
 def one_by_one(
-    model: Model, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
-) -> Iterator[torch.Tensor]:
-    """`Model.draw` for one that does not loop: a forward for each token, when it is asked for. On CPUs."""
+    model: Model, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
+) -> list[list[Guess]]:
+    """`Model.draw` for one that does not loop: a forward for each token."""
+    drawn: list[list[Guess]] = []
     for step in range(steps):
-        scores = model.forward(batch)[:, :num_ids]
-        if noise is not None:
-            scores = scores + noise[step]
-        drawn = scores.numpy().argmax(-1).tolist()
-        yield scores
-        batch = [Rows(rows.session, [token], 1) for rows, token in zip(batch, drawn, strict=True)]
+        try:
+            scores = model.forward(batch)[:, :num_ids]
+        except OutOfPages:
+            if not drawn:
+                raise
+            break
+        drawn.append(guesses(scores if noise is None else scores + noise[step]))
+        ending = ending.after(drawn[-1])
+        if ending.reached:
+            break
+        batch = [Rows(rows.session, [guess.token], 1) for rows, guess in zip(batch, drawn[-1], strict=True)]
+    return [list(line) for line in zip(*drawn, strict=True)]

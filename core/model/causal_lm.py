@@ -9,13 +9,14 @@ draws one after another are one recording.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from core.guess import Ending, Guess, guesses
 from core.model.attention import Plan, Planner, Span
 from core.model.base import Model, Rows, one_by_one
 from core.model.config import ModelConfig
@@ -116,28 +117,33 @@ class CausalLM(Model):
         return self._run(Passes([plan], self._tensor(wanted + padding)))[: len(wanted)].float()
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
-    ) -> Iterator[torch.Tensor]:
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
+    ) -> list[list[Guess]]:
         self._check(batch, steps - 1)
         if self.loops:
-            return iter(self._drawn(batch, steps, num_ids, noise))
+            drawn = guesses(self._drawn(batch, steps, num_ids, noise).flatten(0, 1))
+            return [drawn[index :: len(batch)] for index in range(len(batch))]
         if self._light is not None and sum(len(rows.tokens) for rows in batch) <= self._light.most_rows:
-            return self._drawn_lightly(self._light, batch, steps, num_ids, noise)
-        return one_by_one(self, batch, steps, num_ids, noise)
+            return self._drawn_lightly(self._light, batch, steps, num_ids, noise, ending)
+        return one_by_one(self, batch, steps, num_ids, noise, ending)
 
     def _drawn_lightly(
-        self, light: LightDecoder, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
-    ) -> Iterator[torch.Tensor]:
-        """There is room for all steps; what nobody listened to is forgotten."""
-        spans, heard = self._make_room(batch, drawn=steps - 1), 0
+        self,
+        light: LightDecoder,
+        batch: Sequence[Rows],
+        steps: int,
+        num_ids: int,
+        noise: torch.Tensor | None,
+        ending: Ending,
+    ) -> list[list[Guess]]:
+        """There is room for all steps; what was not drawn is forgotten."""
+        spans = self._make_room(batch, drawn=steps - 1)
         tokens = [token for rows in batch for token in rows.tokens]
-        try:
-            for scores in light.draw(tokens, spans, steps, num_ids, None if noise is None else noise.numpy()):
-                heard += 1
-                yield torch.from_numpy(scores)
-        finally:
+        drawn = light.draw(tokens, spans, steps, num_ids, noise, ending)
+        if (taken := len(drawn[0])) < steps:
             for rows, span in zip(batch, spans, strict=True):
-                self._pool.rollback(rows.session, span.start + span.length + heard - 1)
+                self._pool.rollback(rows.session, span.start + span.length + taken - 1)
+        return drawn
 
     @torch.inference_mode()
     def _drawn(self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None) -> torch.Tensor:

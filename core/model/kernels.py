@@ -16,9 +16,18 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+Layers = tuple[Array, Array, Array, Array, Array, Array, Array, Array, Array, Array, Array]
+"""Of all layers [layers, ...]: norm, qkv, its bias, qk_norm, out, its bias; the MLP's norm, gate_up and down alike."""
+Model = tuple[Array, Array, Array, np.float32, Layers, Array, Array, Array]
+"""The embedding, cos and sin [context, head_dim], eps, the layers, and the head's norm, weight and bias."""
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_V, _M = "float32[::1]", "float32[:, ::1]"
+_V, _M, _3D = "float32[::1]", "float32[:, ::1]", "float32[:, :, ::1]"
+_LAYERS = f"Tuple(({', '.join((_M, _3D, _M, _3D, _3D, _M, _M, _3D, _M, _3D, _M))}))"
+_MODEL = f"Tuple(({', '.join((_M, _M, _M, 'float32', _LAYERS, _V, _M, _V))}))"
+_PASS = f"int64[::1], int64[::1], int64[:, ::1], int64[::1], float32[:, :, :, :, ::1], {_MODEL}"
+_ENDING = ", ".join(4 * ("float64[::1]",))
 _ANY_ORDER = {"reassoc", "contract", "nsz"}  # of sums; infinities stay what they are
 _ROWS_AT_ONCE = 4  # that share what is read of a weight
 
@@ -27,9 +36,8 @@ def _inner(function: Function) -> Function:
     return cast(Function, njit(fastmath=_ANY_ORDER, nogil=True)(function))
 
 
-def _entry(*arguments: str) -> Callable[[Function], Function]:
+def _entry(signature: str) -> Callable[[Function], Function]:
     """For what is called from Python: compiled, or read from where it is kept, when this module is imported."""
-    signature = f"void({','.join(arguments)})"
     return cast(Callable[[Function], Function], njit(signature, fastmath=_ANY_ORDER, nogil=True, cache=True))
 
 
@@ -59,7 +67,7 @@ def _multiply(x: Array, weight: Array, bias: Array, out: Array) -> None:
 
 
 @_inner
-def _normalise(x: Array, weight: Array, eps: float, out: Array) -> None:
+def _normalise(x: Array, weight: Array, eps: np.float32, out: Array) -> None:
     """`out` = `x / sqrt(mean(x^2) + eps) * weight`, all [size]."""
     squares = np.float32(0)
     for i in range(x.shape[0]):
@@ -107,15 +115,15 @@ def _attend(query: Array, keys: Array, values: Array, pages: Integers, seen: int
                 out[i] += weight * values[page, place, i]
 
 
-@_entry(_M, "int64[::1]", "int64[:, ::1]", "float32[:, :, :, ::1]", _M, _M, "float32", _V, _M, _V, _M, _M, _V)
-def attention(
+@_inner
+def _attention(
     x: Array,
     positions: Integers,
     pages: Integers,
     cache: Array,
     cos: Array,
     sin: Array,
-    eps: float,
+    eps: np.float32,
     norm: Array,
     qkv: Array,
     qkv_bias: Array,
@@ -123,11 +131,7 @@ def attention(
     out: Array,
     out_bias: Array,
 ) -> None:
-    """Add a layer's attention to `x` [rows, hidden], and the rows' keys and values to the cache.
-
-    `pages` [rows, most] are those of each row's session; `cache` [2 * kv heads, pages, tokens each, head_dim], `cos`
-    [context, head_dim] and `sin` alike.
-    """
+    """Add a layer's attention to `x` [rows, hidden], and the rows' keys and values to the cache."""
     rows, num_keys, each, size = x.shape[0], cache.shape[0] // 2, cache.shape[2], cache.shape[3]
     num_heads = out.shape[1] // size
     change = np.empty_like(x)
@@ -157,8 +161,10 @@ def attention(
     x += change
 
 
-@_entry(_M, "float32", _V, _M, _V, _M, _V)
-def mlp(x: Array, eps: float, norm: Array, gate_up: Array, gate_up_bias: Array, down: Array, down_bias: Array) -> None:
+@_inner
+def _mlp(
+    x: Array, eps: np.float32, norm: Array, gate_up: Array, gate_up_bias: Array, down: Array, down_bias: Array
+) -> None:
     """Add a layer's gated MLP to `x` [rows, hidden]."""
     rows, size = x.shape[0], down.shape[1]
     change = np.empty_like(x)
@@ -174,10 +180,87 @@ def mlp(x: Array, eps: float, norm: Array, gate_up: Array, gate_up_bias: Array, 
     x += change
 
 
-@_entry(_M, "float32", _V, _M, _V, _M)
-def head(x: Array, eps: float, norm: Array, weight: Array, bias: Array, logits: Array) -> None:
-    """`logits` [rows, vocabulary] of `x` [rows, hidden]."""
-    normed = np.empty_like(x)
-    for row in range(x.shape[0]):
-        _normalise(x[row], norm, eps, normed[row])
-    _multiply(normed, weight, bias, logits)
+@_entry(f"void({_PASS}, {_M})")
+def forward(
+    tokens: Integers,
+    positions: Integers,
+    pages: Integers,
+    wanted: Integers,
+    cache: Array,
+    model: Model,
+    logits: Array,
+) -> None:
+    """A pass over rows that stand at `positions` [rows] in sessions with `pages` [rows, most].
+
+    Adds to `cache` [layers, 2 * kv heads, pages, tokens each, head_dim]; leaves the `logits` [wanted, ids] of some.
+    """
+    embedding, cos, sin, eps, layers, norm, head, head_bias = model
+    norms, qkv, qkv_bias, qk_norm, out, out_bias, mlp_norms, gate_up, gate_up_bias, down, down_bias = layers
+    x = np.empty((tokens.shape[0], embedding.shape[1]), np.float32)
+    for row in range(tokens.shape[0]):
+        x[row] = embedding[tokens[row]]
+    for at in range(cache.shape[0]):
+        weights = norms[at], qkv[at], qkv_bias[at], qk_norm[at], out[at], out_bias[at]
+        _attention(x, positions, pages, cache[at], cos, sin, eps, *weights)
+        _mlp(x, eps, mlp_norms[at], gate_up[at], gate_up_bias[at], down[at], down_bias[at])
+    normed = np.empty((wanted.shape[0], x.shape[1]), np.float32)
+    for row in range(wanted.shape[0]):
+        _normalise(x[wanted[row]], norm, eps, normed[row])
+    _multiply(normed, head, head_bias, logits)
+
+
+@_inner
+def _best(scores: Array, found: Integers) -> float:
+    """The ids of the highest `scores` in order, -1 for none; returns by how much the first leads."""
+    most = found.shape[0]
+    highest = np.full(most, np.float32(-np.inf))
+    found[:] = -1
+    for token in range(scores.shape[0]):
+        if scores[token] > highest[most - 1]:
+            rank = most - 1
+            while rank > 0 and scores[token] > highest[rank - 1]:
+                highest[rank], found[rank] = highest[rank - 1], found[rank - 1]
+                rank -= 1
+            highest[rank], found[rank] = scores[token], token
+    return float(highest[0]) - float(highest[1]) if most > 1 else np.inf
+
+
+@_entry(f"int64({_PASS}, int64, {_3D}, {_ENDING}, int64[:, :, ::1], float64[:, ::1])")
+def draw(
+    tokens: Integers,
+    positions: Integers,
+    pages: Integers,
+    ends: Integers,
+    cache: Array,
+    model: Model,
+    num_ids: int,
+    noise: Array,
+    edges: Doubles,
+    chances: Doubles,
+    survivals: Doubles,
+    worths: Doubles,
+    drawn: Integers,
+    leads: Doubles,
+) -> int:
+    """Passes in which lines draw a token each and feed it to the next, the first over rows of which they end at `ends`.
+
+    What is `drawn` [steps, lines, the best few] and `leads` [steps, lines] are of as many passes as are returned: all,
+    or those until a line has come to its ending, whose `survivals` are overwritten.
+    """
+    steps, lines, _ = drawn.shape
+    logits = np.empty((lines, model[6].shape[0]), np.float32)
+    for step in range(steps):
+        forward(tokens, positions, pages, ends, cache, model, logits)
+        ended = False
+        for line in range(lines):
+            scores = logits[line, :num_ids]
+            if noise.shape[0]:
+                scores += noise[step, line]
+            lead = leads[step, line] = _best(scores, drawn[step, line])
+            survivals[line] *= chances[np.searchsorted(edges, lead, side="right")]
+            ended = ended or survivals[line] < worths[line]
+        if ended:
+            return step + 1
+        tokens, positions, pages = drawn[step, :, 0].copy(), positions[ends] + 1, pages[ends]
+        ends = np.arange(lines)
+    return int(steps)

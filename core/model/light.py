@@ -1,17 +1,19 @@
 """The decoder for passes of a few rows of a small model, on CPUs and in fp32: for drafts.
 
 Enters: tokens and where they stand, the layers and the paged cache that torch fills with prompts. Leaves: logits, whose
-last bits may depend on what else is in the pass. Of a round's time the shipped draft's forwards are 0.42 ms for 3.4
-tokens, where through torch they were 1.6 and more for 3 (tests.bench.rounds).
+last bits may depend on what else is in the pass, or what is drawn. Of a round's time the shipped draft's forwards are
+0.42 ms for 3.4 tokens, where through torch they were 1.6 and more for 3 (tests.bench.rounds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
 
+from core.guess import RUNNERS_UP, Ending, Guess
 from core.model import kernels
 from core.model.attention import Span
 from core.model.config import ModelConfig
@@ -21,6 +23,7 @@ from core.model.rotary import Rotary
 from core.model.transformer import Layer
 
 _NONE = np.empty((0, 0), np.float32)
+_NO_NOISE = np.empty((0, 0, 0), np.float32)
 
 
 class LightDecoder:
@@ -38,41 +41,47 @@ class LightDecoder:
         rotary: Rotary,
         cache: torch.Tensor,
     ) -> None:
-        self._eps = config.norm_eps
-        self._embedding: Array = embedding.numpy()
-        self._turns: tuple[Array, Array] = (rotary.cos[:, 0].numpy(), rotary.sin[:, 0].numpy())
-        self._attentions = [_attention(layer) for layer in layers]
-        self._mlps = [(layer.mlp_norm.numpy(), *_kept(layer.gate_up), *_kept(layer.down)) for layer in layers]
-        self._head = (norm.numpy(), *_kept(head))
         self._cache: Array = cache.view(*cache.shape[:-1], -1, config.head_dim).numpy()
+        self._model: kernels.Model = (
+            embedding.numpy(),
+            rotary.cos[:, 0].numpy(),
+            rotary.sin[:, 0].numpy(),
+            np.float32(config.norm_eps),
+            _stacked([_arrays(layer) for layer in layers]),
+            norm.numpy(),
+            *_taken(head),
+        )
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> Array:
         """One pass over the rows of `spans`; the logits [wanted, vocabulary] of some of them."""
-        return self._pass(np.array(tokens), *_places(spans), wanted)
+        logits = np.empty((len(wanted), len(self._model[6])), np.float32)
+        kernels.forward(np.array(tokens), *_places(spans), np.array(wanted), self._cache, self._model, logits)
+        return logits
 
     def draw(
-        self, tokens: Sequence[int], spans: Sequence[Span], steps: int, num_ids: int, noise: Array | None
-    ) -> Iterator[Array]:
-        """Scores [spans, ids] of so many passes: the first feeds `tokens`, the others what was drawn, in place."""
-        fed = np.array(tokens)
-        positions, pages = _places(spans)
-        ends = [span.first_row + span.length - 1 for span in spans]
-        for step in range(steps):
-            scores = self._pass(fed, positions, pages, ends)[:, :num_ids]
-            if noise is not None:
-                scores += noise[step]
-            yield scores
-            fed, positions, pages, ends = scores.argmax(-1), positions[ends] + 1, pages[ends], list(range(len(spans)))
+        self,
+        tokens: Sequence[int],
+        spans: Sequence[Span],
+        steps: int,
+        num_ids: int,
+        noise: torch.Tensor | None,
+        ending: Ending,
+    ) -> list[list[Guess]]:
+        """What `Model.draw` draws for every span."""
+        ends = np.array([span.first_row + span.length - 1 for span in spans])
+        drawn = np.empty((steps, len(spans), min(1 + len(RUNNERS_UP), num_ids)), np.int64)
+        leads = np.empty(drawn.shape[:2])
+        added = _NO_NOISE if noise is None else noise.contiguous().numpy()
+        rows = (np.array(tokens), *_places(spans), ends)
+        own = ending._replace(survivals=ending.survivals.copy())
+        taken = kernels.draw(*rows, self._cache, self._model, num_ids, added, *own, drawn, leads)
+        lines = zip(drawn[:taken].swapaxes(0, 1).tolist(), leads[:taken].T.tolist(), strict=True)
+        return [list(map(_guess, found, lead)) for found, lead in lines]
 
-    def _pass(self, tokens: Integers, positions: Integers, pages: Integers, wanted: Sequence[int]) -> Array:
-        x = self._embedding[tokens]
-        for attention, mlp, cache in zip(self._attentions, self._mlps, self._cache, strict=True):
-            kernels.attention(x, positions, pages, cache, *self._turns, self._eps, *attention)
-            kernels.mlp(x, self._eps, *mlp)
-        rows = x if len(wanted) == len(x) else x[wanted]
-        logits = np.empty((len(wanted), self._head[1].shape[0]), np.float32)
-        kernels.head(rows, self._eps, *self._head, logits)
-        return logits
+
+def _guess(found: list[int], lead: float) -> Guess:
+    best, *others = found if found[-1] >= 0 else found[: found.index(-1)]
+    return Guess(best, lead, tuple(others))
 
 
 def _places(spans: Sequence[Span]) -> tuple[Integers, Integers]:
@@ -84,14 +93,19 @@ def _places(spans: Sequence[Span]) -> tuple[Integers, Integers]:
     return np.array([position for position, _ in at]), pages
 
 
-def _attention(layer: Layer) -> tuple[Array, ...]:
-    """The weights in the kernel's order."""
+def _arrays(layer: Layer) -> kernels.Layers:
+    """A layer's, in the kernels' order."""
     qk_norm = _NONE if layer.qk_norm is None else layer.qk_norm.contiguous().numpy()
-    return (layer.input_norm.numpy(), *_kept(layer.qkv), qk_norm, *_kept(layer.out))
+    attention = (layer.input_norm.numpy(), *_taken(layer.qkv), qk_norm, *_taken(layer.out))
+    return (*attention, layer.mlp_norm.numpy(), *_taken(layer.gate_up), *_taken(layer.down))
 
 
-def _kept(linear: Linear) -> tuple[Array, Array]:
-    """Weight and bias of a layer that has kept them."""
+def _stacked(layers: Sequence[kernels.Layers]) -> kernels.Layers:
+    return cast(kernels.Layers, tuple(np.stack(alike) for alike in zip(*layers, strict=True)))
+
+
+def _taken(linear: Linear) -> tuple[Array, Array]:
+    """Weight and bias of a layer that has kept them until now."""
     assert linear.kept is not None
-    weight, bias = linear.kept
-    return weight.contiguous().numpy(), _NONE.reshape(0) if bias is None else bias.numpy()
+    (weight, bias), linear.kept = linear.kept, None
+    return weight.contiguous().numpy(), np.empty(0, np.float32) if bias is None else bias.numpy()

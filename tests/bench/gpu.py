@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
+from core.guess import Ending
 from core.model.base import Rows
 from core.model.causal_lm import load_model
 from core.verify_engine import VerifyConfig
@@ -75,7 +76,7 @@ def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float
     durations = Durations()
     for turn in range(WARM_UP + turns):
         began = now(device)
-        list(model.draw([Rows(0, [9], 1)], steps, model.vocab_size, None))
+        model.draw([Rows(0, [9], 1)], steps, model.vocab_size, None, Ending.never(1))
         seconds = now(device) - began
         model.rollback(0, step.CACHED)
         if turn >= WARM_UP:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from rich.progress import Progress
 
 from core.family import TARGET_DIR
 from core.generation import GenerationRequest
-from core.guess import RUNNERS_UP
+from core.guess import RUNNERS_UP, Ending, Guess
 from core.model.base import Model, Rows, one_by_one
 from core.model.causal_lm import load_model
 from core.sampling_params import SamplingParams
@@ -65,9 +65,9 @@ class Flawed:
         return logits
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
-    ) -> Iterator[torch.Tensor]:
-        return one_by_one(self, batch, steps, num_ids, noise)  # type: ignore[arg-type]
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
+    ) -> list[list[Guess]]:
+        return one_by_one(self, batch, steps, num_ids, noise, ending)  # type: ignore[arg-type]
 
 
 def _demote(logits: torch.Tensor, rank: int) -> None:
@@ -118,7 +118,7 @@ def measure(engines: Engines, items: Sequence[Item], forwards: Spans, max_tokens
             if contender == SERIAL and answered.proposed:
                 _, *drawing = forwards.noted()[noted:]  # the first reads the prompt
                 noted += 1 + len(drawing)
-                token = float(np.mean([span.seconds for span in drawing]))
+                token = sum(span.seconds for span in drawing) / sum(span.tokens for span in drawing)
                 drafting[item.number] = answered.proposed * token
                 shares.append(drafting[item.number] / max(1, answered.passes) / target_pass)
             progress.advance(shown)

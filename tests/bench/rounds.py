@@ -246,7 +246,7 @@ def table(found: Found) -> str:
     for name, values in quantiles(found.counted).items():
         lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in values.values())} |")
     count = len(found.counted)
-    drafted = sum(len(one.drafts) for one in found.counted) / count
+    drafted = sum(span.tokens for one in found.counted for span in one.drafts) / count
     of = f"{count} of {count + found.left_out.total()} rounds, {drafted:.1f} tokens drafted in each"
     return "\n".join([*lines, "", f"{of}{_reasons(found.left_out)}."])
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import NamedTuple
 
 import torch
 
+from core.guess import Ending, Guess
 from core.model.base import Model, Rows
 from tests.bench.engines import Loaded
 
@@ -21,10 +22,11 @@ PREFILLING = 16  # forwards of a prompt: more than there are
 
 
 class Span(NamedTuple):
-    """When a forward began and ended."""
+    """When a forward began and ended, or the draw of so many tokens."""
 
     began: float
     ended: float
+    tokens: int = 1
 
     @property
     def seconds(self) -> float:
@@ -35,17 +37,17 @@ class Spans:
     """What forwards took, in memory that this process and one it spawns share: a queue would take time of its own."""
 
     def __init__(self, most: int) -> None:
-        self._moments = get_context("spawn").RawArray("d", 2 * most)  # those not yet noted are 0
+        self._numbers = get_context("spawn").RawArray("d", 3 * most)  # those not yet noted are 0
         self._noted = 0
 
-    def note(self, began: float, ended: float) -> None:
+    def note(self, span: Span) -> None:
         """By one process only."""
-        self._moments[2 * self._noted], self._moments[2 * self._noted + 1] = began, ended
+        self._numbers[3 * self._noted : 3 * self._noted + 3] = span
         self._noted += 1
 
     def noted(self) -> list[Span]:
         """In the order of time, by whichever process; complete once nothing is noted any more."""
-        spans = map(Span, self._moments[::2], self._moments[1::2])
+        spans = map(Span, self._numbers[::3], self._numbers[1::3], map(int, self._numbers[2::3]))
         return [span for span in spans if span.ended]
 
 
@@ -62,20 +64,16 @@ class _Timed:
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
         began = time.monotonic()
         logits = self._model.forward(batch)
-        self._spans.note(began, time.monotonic())
+        self._spans.note(Span(began, time.monotonic()))
         return logits
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
-    ) -> Iterator[torch.Tensor]:
-        """Every token is noted by itself, with the noise it adds; the drafts of these measurements do not loop."""
-        assert not self._model.loops
-        drawn = self._model.draw(batch, steps, num_ids, noise)
-        for _ in range(steps):
-            began = time.monotonic()
-            scores = next(drawn)
-            self._spans.note(began, time.monotonic())
-            yield scores
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
+    ) -> list[list[Guess]]:
+        began = time.monotonic()
+        drawn = self._model.draw(batch, steps, num_ids, noise, ending)
+        self._spans.note(Span(began, time.monotonic(), len(drawn[0])))
+        return drawn
 
 
 def timed(model: Model, spans: Spans) -> Model:

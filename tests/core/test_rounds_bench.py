@@ -62,10 +62,10 @@ def test_what_does_not_count_is_told() -> None:
 
 def test_what_another_process_notes_is_seen_here() -> None:
     spans = Spans(3)
-    process = multiprocessing.get_context("spawn").Process(target=spans.note, args=(1.5, 2.5))
+    process = multiprocessing.get_context("spawn").Process(target=spans.note, args=(Span(1.5, 2.5, 4),))
     process.start()
     process.join()
-    assert spans.noted() == [Span(1.5, 2.5)]
+    assert spans.noted() == [Span(1.5, 2.5, 4)]
 
 
 def test_real_rounds_are_measured(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import tokenizers
 import torch
 
 from core.errors import OutOfPages
 from core.generation import GenerationRequest, Run
+from core.guess import Ending, Guess
 from core.model.base import Rows, one_by_one
 from core.model.pages import PAGE_SIZE, PagePool
 from core.sampling_params import SamplingParams
@@ -84,13 +85,12 @@ class ToyModel:
         return self._table[rows]
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
-    ) -> Iterator[torch.Tensor]:
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
+    ) -> list[list[Guess]]:
         rows = max(len(rows.tokens) for rows in batch) + steps
         if self.loops and self._pool.num_free < len(batch) * -(-rows // PAGE_SIZE):
             raise OutOfPages
-        drawn = one_by_one(self, batch, steps, num_ids, noise)
-        return iter(list(drawn)) if self.loops else drawn
+        return one_by_one(self, batch, steps, num_ids, noise, Ending.never(len(batch)) if self.loops else ending)
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
         self._pool.remember(session, tokens)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
+from core.guess import Ending, Guess
 from core.model.base import Rows, one_by_one
 from serve_app.config import ServiceConfig
 from serve_app.draft_pool import DraftPool
@@ -51,9 +52,9 @@ class RandomModel:
         return 1e3 * torch.randn(wanted, self.vocab_size, generator=self._random)
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None
-    ) -> Iterator[torch.Tensor]:
-        return one_by_one(self, batch, steps, num_ids, noise)
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
+    ) -> list[list[Guess]]:
+        return one_by_one(self, batch, steps, num_ids, noise, ending)
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
         pass

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from core.errors import OutOfPages
+from core.guess import Ending, guesses
 from core.model import graphs
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
@@ -99,13 +100,13 @@ def test_a_walk_of_replayed_loops_has_the_bits_of_one_token_at_a_time(
         batch = [Rows(one, random_tokens(dice.choice([1, 2]), launched.vocab_size, number), 1) for one in sessions]
         steps, valid = dice.choice([1, 4, 4]), launched.vocab_size - 7
         noise = torch.randn(steps, len(batch), valid, generator=torch.Generator().manual_seed(number))
-        scores = list(replayed.draw(batch, steps, valid, noise))
+        drawn = replayed.draw(batch, steps, valid, noise, Ending.never(len(batch)))
         tokens = [list(rows.tokens) for rows in batch]
         for step in range(steps):
             fed = [Rows(one, given, 1) for one, given in zip(sessions, tokens, strict=True)]
-            logits = launched.forward(fed)[:, :valid]
-            assert torch.equal(scores[step], logits + noise[step])
-            tokens = [[int(row.argmax())] for row in scores[step]]
+            guessed = guesses(launched.forward(fed)[:, :valid] + noise[step])
+            assert [line[step] for line in drawn] == guessed
+            tokens = [[guess.token] for guess in guessed]
         for one in sessions:
             assert replayed.num_cached(one) == launched.num_cached(one)
             if launched.num_cached(one) > 200 or dice.random() < 0.3:  # a verdict cut it
@@ -120,15 +121,15 @@ def test_a_loop_wants_room_for_all_that_it_will_draw(replayed: CausalLM) -> None
     replayed.open(0)
     replayed.forward([Rows(0, random_tokens(replayed.context - 4, 300), 0)])
     with pytest.raises(ValueError, match="context"):
-        replayed.draw([Rows(0, [1], 1)], 5, 300, None)
+        replayed.draw([Rows(0, [1], 1)], 5, 300, None, Ending.never(1))
     replayed.rollback(0, 64)
     for session in range(1, replayed.num_free_pages):  # others leave it one page
         replayed.open(session)
         replayed.forward([Rows(session, [1], 0)])
     with pytest.raises(OutOfPages):
-        replayed.draw([Rows(0, [1], 1)], 65, 300, None)
+        replayed.draw([Rows(0, [1], 1)], 65, 300, None, Ending.never(1))
     assert (replayed.num_cached(0), replayed.num_free_pages) == (64, 1)
-    assert len(list(replayed.draw([Rows(0, [1], 1)], 4, 300, None))) == 4
+    assert len(replayed.draw([Rows(0, [1], 1)], 4, 300, None, Ending.never(1))[0]) == 4
     assert replayed.num_cached(0) == 64 + 4
 
 

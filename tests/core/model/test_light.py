@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from core.errors import OutOfPages
-from core.model import causal_lm, light
+from core.guess import Ending, Guess
+from core.model import causal_lm, kernels, light
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
-from core.model.kernels import Array, Integers
+from core.model.kernels import Integers
 from tests.core.model.random_models import random_tokens, save_model
 
 
@@ -31,15 +33,18 @@ def loaded(directory: Path, *, is_light: bool, num_pages: int = 32, dtype: torch
 
 @pytest.fixture
 def in_loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each pass had that the compiled loops computed."""
+    """How many rows each pass had, or each draw's first, that the compiled loops computed."""
     rows: list[int] = []
-    compute = light.LightDecoder._pass
 
-    def counted(self: light.LightDecoder, tokens: Integers, *rest: object) -> Array:
-        rows.append(len(tokens))
-        return compute(self, tokens, *rest)  # type: ignore[arg-type]
+    def counted(compute: Callable[..., None]) -> Callable[..., None]:
+        def called(tokens: Integers, *rest: object) -> None:
+            rows.append(len(tokens))
+            return compute(tokens, *rest)
 
-    monkeypatch.setattr(light.LightDecoder, "_pass", counted)
+        return called
+
+    for name in ("forward", "draw"):
+        monkeypatch.setattr(kernels, name, counted(getattr(kernels, name)))
     return rows
 
 
@@ -80,7 +85,7 @@ def test_only_small_passes_of_small_models_in_fp32_are_light(
         model = loaded(directory, is_light=True, dtype=dtype)
         model.open(0)
         model.forward([Rows(0, random_tokens(rows, model.vocab_size), 1)])
-        next(model.draw([Rows(0, random_tokens(rows, model.vocab_size), 1)], 2, 300, None))
+        model.draw([Rows(0, random_tokens(rows, model.vocab_size), 1)], 1, 300, None, Ending.never(1))
     monkeypatch.setattr(causal_lm, "_MOST_LIGHT", ModelConfig.load(directory).num_weights - 1)
     model = loaded(directory, is_light=True)
     model.open(0)
@@ -89,36 +94,52 @@ def test_only_small_passes_of_small_models_in_fp32_are_light(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_what_is_drawn_is_fed_until_nobody_listens(directory: Path, temperature: float) -> None:
-    drawing, fed = (loaded(directory, is_light=one) for one in (True, False))
+@pytest.mark.parametrize("num_ids", [290, 3, 1])
+def test_what_is_drawn_is_what_torch_draws_one_by_one(
+    directory: Path, in_loops: list[int], temperature: float, num_ids: int
+) -> None:
+    """Lines end where the chance that all of one is right gets too small; the last tokens drawn are not cached."""
     prompts = [random_tokens(70, 300, 1), random_tokens(61, 300, 2)]  # the second one's draws go on to a new page
-    for model in (drawing, fed):
+    models = [loaded(directory, is_light=one) for one in (True, False)]
+    for model in models:
         for session, prompt in enumerate(prompts):
             model.open(session)
             model.forward([Rows(session, prompt, 0)])
-    noise = temperature * torch.randn(6, 2, 290, generator=torch.Generator().manual_seed(4))
-    batch = [Rows(0, [5], 1), Rows(1, [6, 7], 1)]
-    heard = list(islice(drawing.draw(batch, 6, 290, noise if temperature else None), 4))
-    for step, scores in enumerate(heard):
-        expected = fed.forward(batch)[:, :290] + noise[step]
-        torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
-        batch = [Rows(session, [int(row.argmax())], 1) for session, row in enumerate(scores)]
-    assert [drawing.num_cached(session) for session in range(2)] == [70 + 4, 61 + 5]
+    generator = torch.Generator().manual_seed(4)
+    numbers = []
+    for worth in (0.0, 0.7, 0.5, 0.3, 0.1, 2.0):
+        noise = temperature * torch.randn(6, 2, num_ids, generator=generator) if temperature else None
+        ending = Ending(np.array([0.1, 0.3]), np.array([0.7, 0.8, 0.9]), np.array([0.9, 0.8]), np.array([worth, 0.0]))
+        batch = [Rows(0, [5], 1), Rows(1, [6, 7], 1)]
+        ours, torchs = (model.draw(batch, 6, num_ids, noise, ending) for model in models)
+        assert _named(ours) == _named(torchs)
+        np.testing.assert_allclose(_leads(ours), _leads(torchs), atol=1e-4)
+        cached = [[model.num_cached(session) for session in range(2)] for model in models]
+        numbers.append(len(ours[0]))
+        assert cached == 2 * [[70 + numbers[-1], 61 + 1 + numbers[-1]]]
+        for model in models:
+            model.rollback(0, 70)
+            model.rollback(1, 61)
+    assert numbers[0] == 6
+    assert numbers[-1] == 1
+    assert numbers[1:-1] == sorted(numbers[1:-1])
+    assert len(set(numbers)) > 2 or num_ids == 1
+    assert len(in_loops) == 6
 
 
 def test_sessions_that_shared_a_page_draw_on_copies_of_their_own(directory: Path) -> None:
-    def drawn(*, forked: bool) -> list[torch.Tensor]:
+    def drawn(*, forked: bool) -> list[list[Guess]]:
         model = loaded(directory, is_light=True)
         model.open(0)
         model.forward([Rows(0, random_tokens(61, 300), 0)])
         if forked:
             model.fork(0, 1)
-        list(model.draw([Rows(0, [6], 1)], 2, 300, None))
+        model.draw([Rows(0, [6], 1)], 2, 300, None, Ending.never(1))
         if forked:
-            list(model.draw([Rows(1, [5], 1)], 3, 300, None))
-        return list(model.draw([Rows(0, [7], 1)], 4, 300, None))
+            model.draw([Rows(1, [5], 1)], 3, 300, None, Ending.never(1))
+        return model.draw([Rows(0, [7], 1)], 4, 300, None, Ending.never(1))
 
-    torch.testing.assert_close(drawn(forked=True), drawn(forked=False), atol=0, rtol=0)
+    assert drawn(forked=True) == drawn(forked=False)
 
 
 def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> None:
@@ -126,18 +147,24 @@ def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> 
     model.open(0)
     model.forward([Rows(0, random_tokens(61, 300), 0)])
     with pytest.raises(OutOfPages):
-        next(model.draw([Rows(0, [5], 1)], 4, 300, None))
+        model.draw([Rows(0, [5], 1)], 4, 300, None, Ending.never(1))
     assert model.num_cached(0) == 61
-    assert len(list(model.draw([Rows(0, [5], 1)], 3, 300, None))) == 3
+    assert len(model.draw([Rows(0, [5], 1)], 3, 300, None, Ending.never(1))[0]) == 3
     assert model.num_cached(0) == 64
 
 
-def test_pages_for_what_nobody_listened_to_are_given_back(directory: Path) -> None:
+def test_pages_for_what_was_not_drawn_are_given_back(directory: Path) -> None:
     model = loaded(directory, is_light=True, num_pages=2)
     model.open(0)
     model.forward([Rows(0, random_tokens(61, 300), 0)])
-    drawn = model.draw([Rows(0, [5], 1)], 6, 300, None)
-    next(drawn)
-    assert model.num_free_pages == 0
-    del drawn
+    ending = Ending.never(1)._replace(worths=np.array([2.0]))
+    assert len(model.draw([Rows(0, [5], 1)], 6, 300, None, ending)[0]) == 1
     assert (model.num_cached(0), model.num_free_pages) == (62, 1)
+
+
+def _named(lines: list[list[Guess]]) -> list[list[tuple[int, ...]]]:
+    return [[(guess.token, *guess.others) for guess in line] for line in lines]
+
+
+def _leads(lines: list[list[Guess]]) -> list[list[float]]:
+    return [[guess.lead for guess in line] for line in lines]
