@@ -1,20 +1,21 @@
 """How much of the drafting is hidden by drafting on while the target verifies.
 
-    python -m tests.bench.overlap [--acceptance 0.85] [--length 3] [--out tests/bench/results/overlap]
+    python -m tests.bench.overlap [--fades 4] [--length 3] [--out tests/bench/results/overlap]
 
 In process, one stream, a thread each for the target and the drafts: the shipped target at 100 million parameters,
-and as the draft the shipped target itself, which is always right, made wrong at so many positions by a seeded die;
-there the right token is its second, third or fourth choice as often as the shipped drafts', and none that it prepares
-for elsewhere. It is computed by torch, not in the loops of light drafts, for which it would be too quick to be worth
-hiding. The same draft answers every prompt twice in turns, serially and ahead. The hidden share is (seconds serially -
-seconds ahead) / (tokens proposed serially * seconds of a token drafted meanwhile); where a proposal is ready, what goes
-with drafting it is saved, too. The shipped draft, which costs next to nothing, is measured the same way and should lose
-nothing.
+and as the draft the shipped target itself, which is always right, made wrong by a seeded die where it is unsure, as the
+shipped drafts are: the less a token leads the next best, the more often. There the right token is its second, third or
+fourth choice as often as the shipped drafts', and none that it prepares for elsewhere. It is computed by torch, not in
+the loops of light drafts, for which it would be too quick to be worth hiding. The same draft answers every prompt twice
+in turns, serially and ahead. The hidden share is (seconds serially - seconds ahead) / (tokens proposed serially *
+seconds of a token drafted meanwhile); where a proposal is ready, what goes with drafting it is saved, too. The shipped
+draft, which costs next to nothing, is measured the same way and should lose nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -39,16 +40,24 @@ from tests.bench.output import save
 from tests.bench.paired import Durations, Ratio, rotated
 from tests.bench.timed_models import PREFILLING, Spans, TimedModel
 
+DOUBT = 0.7  # as the shipped drafts, whose doubt fades by 2.5 (core.confidence)
 SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD = "serial", "ahead", "shipped, serial", "shipped, ahead"
 
 
 class Flawed:
-    """A model whose best token is made its second, third, fourth or fifth choice where a die says so."""
+    """A model whose best token is made its second, third, fourth or fifth choice where a die says so.
 
-    def __init__(self, model: Model, wrong: float) -> None:
+    As with real drafts that is the rarer the more the token leads: `DOUBT` of those without a lead, e times less for
+    every `fades` logits.
+    """
+
+    def __init__(self, model: Model, fades: float) -> None:
         self._model = model
-        shares = [1 - wrong, *(wrong * share for share in (*RUNNERS_UP, 1 - sum(RUNNERS_UP)))]
-        self._ranks = np.random.default_rng(0).choice(len(shares), model.context + 1, p=shares)
+        self._fades = fades
+        dice = np.random.default_rng(0)
+        self._dice = dice.random(model.context + 1)
+        shares = (*RUNNERS_UP, 1 - sum(RUNNERS_UP))
+        self._ranks = 1 + dice.choice(len(shares), model.context + 1, p=shares)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._model, name)
@@ -60,7 +69,9 @@ class Flawed:
         for rows in batch:
             end = self._model.num_cached(rows.session)
             for position in range(end - rows.num_logits, end):
-                _demote(logits[row], int(self._ranks[position]))
+                best, second = logits[row].topk(2).values.tolist()
+                if self._dice[position] < DOUBT * math.exp((second - best) / self._fades):
+                    _demote(logits[row], int(self._ranks[position]))
                 row += 1
         return logits
 
@@ -78,13 +89,13 @@ def _demote(logits: torch.Tensor, rank: int) -> None:
 
 @dataclass(frozen=True)
 class FlawedTarget:
-    """The shipped target as a draft that is right so often."""
+    """The shipped target as a draft that is wrong where it is unsure."""
 
-    acceptance: float
+    fades: float
 
     def load(self) -> Model:
         model = load_model(TARGET_DIR, dtype=torch.float32, num_pages=64)
-        return Flawed(model, 1 - self.acceptance)  # type: ignore[return-value]
+        return Flawed(model, self.fades)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,9 @@ def table(found: Found) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.overlap", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
-    parser.add_argument("--acceptance", type=float, default=0.85, help="share of positions at which the draft is right")
+    parser.add_argument(
+        "--fades", type=float, default=4.0, help="logits; with 4 the draft is right at 0.85 of positions"
+    )
     parser.add_argument("--length", type=int, default=3, help="most tokens proposed for a pass")
     parser.add_argument("--per-task", type=int, default=4)
     parser.add_argument("--max-tokens", type=int, default=64)
@@ -158,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     torch.set_num_threads(1)
     items = held_out(chosen.per_task)
-    flawed, shipped = FlawedTarget(chosen.acceptance), ShippedDraft(draft_directories()["general"])
+    flawed, shipped = FlawedTarget(chosen.fades), ShippedDraft(draft_directories()["general"])
     forwards = Spans(len(items) * (PREFILLING + chosen.max_tokens * (chosen.length + 1)))
     drafts = {
         SERIAL: DraftProcess(SERIAL, TimedModel(flawed, forwards, sorted(os.sched_getaffinity(0))), serial=True),
