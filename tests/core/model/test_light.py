@@ -127,6 +127,17 @@ def test_what_is_drawn_is_what_torch_draws_one_by_one(
     assert len(in_loops) == 6
 
 
+def test_ids_that_cannot_be_are_no_guesses_even_where_all_are_not_numbers(directory: Path) -> None:
+    model = loaded(directory, is_light=True)
+    model.open(0)
+    noise = torch.full((2, 1, 300), -torch.inf)
+    noise[0, 0, [7, 9]] = torch.tensor([1e3, 0.0])
+    noise[1] = torch.nan
+    [[first, second]] = model.draw([Rows(0, [5], 1)], 2, 300, noise, Ending.never(1))
+    assert (first.token, first.others) == (7, (9,))
+    assert (second.token, second.others) == (0, ())
+
+
 def test_sessions_that_shared_a_page_draw_on_copies_of_their_own(directory: Path) -> None:
     def drawn(*, forked: bool) -> list[list[Guess]]:
         model = loaded(directory, is_light=True)
