@@ -17,10 +17,10 @@ from core.estimator import Expected
 from core.reply import Reply
 from core.step_costs import StepCosts
 
-FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that does not pay
+FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # asks between two looks at a draft that does not pay
 LEARNING, EXPLORE = 8, 16  # the first asks, then one in so many, are for all there may be: so it is learned about
-RECENT = 32  # asks by which it is judged whether a draft is wanted
-HARDLY = 0.02  # of them for something: it is not
+RECENT = 32  # passes by which it is judged whether a draft is wanted
+HARDLY = 0.02  # of them in which asking paid: it is not
 SPARED = 3  # of four sessions, where a draft is not wanted
 
 
@@ -73,12 +73,16 @@ class Probe:
         self._pause = FIRST_PAUSE
         self._since = 0
         self._asks = 0
-        self._paid = 1.0  # share of the asks of late that paid
+        self._paid = 1.0  # share of the passes of late in which asking paid
 
     @property
     def wanted(self) -> bool:
-        """Whether asking has paid of late, were it only once."""
+        """Whether asking has paid of late, were it only in one pass."""
         return self._paid > HARDLY
+
+    def judge(self, *, paid: bool) -> None:
+        """Whether asking paid for any session of a pass; called once a pass, however many sessions it was for."""
+        self._paid += (paid - self._paid) / RECENT
 
     def right(self) -> None:
         """A proposal was accepted."""
@@ -87,7 +91,6 @@ class Probe:
     def ask(self, best: Ask, most: int) -> Ask:
         """What to ask for where `best` is best and `most` the most; called at every ask."""
         self._since += 1
-        self._paid += ((best.most > 0) - self._paid) / RECENT
         if best.most > 0:
             self._asks += 1
             return best if self._asks > LEARNING and self._asks % EXPLORE else Ask(most, best.worth)
@@ -101,12 +104,16 @@ class Sparing:
     """Which sessions go without the draft that is theirs: most of those whose draft is not wanted.
 
     To open a draft's session costs calls, and the cores that the target computes on; the others tell when it is better.
+    The first is one of them.
     """
 
     def __init__(self) -> None:
-        self._met: Counter[str] = Counter()
+        self._met: Counter[str] = Counter()  # sessions of each draft since it was wanted
 
-    def spares(self, draft: str) -> bool:
-        """Whether the next session of this draft, which is not wanted, goes without it."""
+    def spares(self, draft: str, *, wanted: bool) -> bool:
+        """Whether the next session of this draft goes without it."""
+        if wanted:
+            del self._met[draft]
+            return False
         self._met[draft] += 1
-        return self._met[draft] % (SPARED + 1) != 0
+        return self._met[draft] % (SPARED + 1) != 1

@@ -5,6 +5,7 @@ Enters: scores, whose highest is the draw. Leaves: guesses.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -61,7 +62,8 @@ def guesses(scores: torch.Tensor) -> list[Guess]:
     rows = zip(scores.argmax(-1).tolist(), values.tolist(), indices.tolist(), strict=True)
     # the highest score may be several tokens', of which topk names any
     return [
-        Guess(best, high[0] - high[1], tuple(token for token in found if token != best)) for best, high, found in rows
+        Guess(best, _lead(high[0], high[1]), tuple(token for token in found if token != best))
+        for best, high, found in rows
     ]
 
 
@@ -74,4 +76,10 @@ def _guess(scores: NDArray[np.float32], most: int) -> Guess:
         left[token] = -np.inf
     (best, highest), *others = found
     second = others[0][1] if others else -np.inf
-    return Guess(best, highest - second, tuple(token for token, score in others if score > -np.inf))
+    return Guess(best, _lead(highest, second), tuple(token for token, score in others if score > -np.inf))
+
+
+def _lead(highest: float, second: float) -> float:
+    """Nothing where one is no number: of that a draft is not sure."""
+    lead = highest - second
+    return 0.0 if math.isnan(lead) else lead

@@ -6,7 +6,7 @@ bring to a pass now and later. Whatever a draft says can only cost speed: it is 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from core.asking import Ask, Probe, Prospect, best_ask
@@ -113,6 +113,7 @@ class Seats:
         longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
         self._pass = Prospect(tokens, rows, longest, len(drafted))
         known: dict[tuple[bytes, int, Prospect], Ask] = {}  # sessions that are alike are asked alike
+        paid: defaultdict[Probe, bool] = defaultdict(bool)
         for session, own in zip(drafted, prospects, strict=True):
             seat = session.seat
             assert seat is not None
@@ -121,9 +122,14 @@ class Seats:
             alike = (seat.peer, session.max_proposed, others)
             if alike not in known:
                 known[alike] = self._best(session, others)
-            self._ask(session, known[alike])
+            best, probe = known[alike], self._probes.of(seat.adapter)
+            paid[probe] |= best.most > 0
+            session.ask = probe.ask(best, session.max_proposed)
+            session.probing = session.ask.most > best.most == 0
             if session.ask.most or not seat.idle:
                 self._tell(session, now)
+        for probe, any_paid in paid.items():
+            probe.judge(paid=any_paid)
 
     def _prospect(self, session: VerifySession) -> Prospect:
         """What the session's next pass is expected to be, as things stand."""
@@ -131,11 +137,6 @@ class Seats:
         assert seat is not None
         tokens, proposed = self._acceptance.of(seat.adapter).expected(session.most())[-1]
         return Prospect(tokens, 1 + proposed, seat.reply.mean(proposed), 1)
-
-    def _ask(self, session: VerifySession, best: Ask) -> None:
-        assert session.seat is not None
-        session.ask = self._probes.of(session.seat.adapter).ask(best, session.max_proposed)
-        session.probing = session.ask.most > best.most == 0
 
     def _best(self, session: VerifySession, others: Prospect) -> Ask:
         seat = session.seat

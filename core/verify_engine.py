@@ -17,7 +17,7 @@ import torch
 
 from core.admission import Vocabulary, check
 from core.commit import Chain
-from core.errors import InvalidRequest, OutOfPages
+from core.errors import ConfigError, InvalidRequest, OutOfPages
 from core.generation import GenerationRequest, Run
 from core.logprobs import token_logprobs
 from core.messages import Close, Commit, Propose
@@ -64,6 +64,10 @@ class VerifyEngine:
         clock: Callable[[], float],
         new_session: Callable[[], int] = lambda: secrets.randbits(63),
     ) -> None:
+        if vocabulary.num_valid > model.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {vocabulary.num_valid} ids and the target only {model.vocab_size}: of two models?"
+            )
         self.config = config
         self.counts: Counter[str] = Counter()
         self.costs = StepCosts()

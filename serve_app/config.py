@@ -45,7 +45,10 @@ class Target(Section):
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     device: str = "cpu"
     threads: int = Field(
-        1, ge=1, description="torch threads, on a CPU: several pay from some 100 million weights on; bits may differ"
+        1, ge=1, description="on a CPU: one reads weights as fast as memory gives them; several pay with many streams"
+    )
+    compiled: bool | None = Field(
+        None, description="compute in compiled loops, not torch; null: where they are quicker"
     )
     max_sessions: int = Field(32, ge=1, description="generations in one pass")
     cache_tokens: int | None = Field(

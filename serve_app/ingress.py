@@ -32,6 +32,7 @@ from serve_app.bundled import Served
 from serve_app.calls import hang_up, replica_lost
 from serve_app.config import GENERAL, pool_application
 from serve_app.http import create_app
+from serve_app.metrics import Metrics
 from serve_app.openai.cadence import Cadence
 from serve_app.received import Received
 from serve_app.service import ChoiceRun, Overloaded, Speculation
@@ -67,6 +68,7 @@ class SpeculativeIngress:
         self._router = router
         self._pools: dict[str, Handle] = {}
         self._counts: Counter[str] = Counter()
+        self._metrics = Metrics("ingress", held=frozenset())
         self._sparing = Sparing()
         self._heard_at = -math.inf  # when a verifier last sent a run
 
@@ -109,8 +111,12 @@ class SpeculativeIngress:
         return True
 
     def counts(self) -> Counter[str]:
-        """Generations and the Serve calls made for them."""
+        """Generations, the Serve calls made for them, and the sessions that went without a draft."""
         return self._counts
+
+    async def check_health(self) -> None:
+        """Nothing here can be ill while it answers."""
+        self._metrics.tell(self._counts)
 
     async def generate(
         self, requests: list[GenerationRequest], speculation: Speculation
@@ -191,7 +197,7 @@ class SpeculativeIngress:
     def spares(self, task: str, started: Started) -> bool:
         """Whether a session just started goes without a draft: the verifier hardly ever wants any of this task's."""
         pool = pool_application(task)
-        spared = pool in started.unwanted and self._sparing.spares(pool)
+        spared = self._sparing.spares(pool, wanted=pool not in started.unwanted)
         self._counts["drafts_spared"] += spared
         return spared
 

@@ -19,7 +19,7 @@ from serve_app.config import Draft, Target
 def load_target(target: Target) -> Model:
     """The target, as its configuration says. Raises `ConfigError` where `cache_tokens` is less than a context."""
     path = resolve(locate(target.model))
-    return _load(path, target.dtype, target.device, _target_pages(target, path))
+    return _load(path, target.dtype, target.device, _target_pages(target, path), compiled=target.compiled)
 
 
 def load_draft(draft: Draft, directory: str | None) -> Model:
@@ -31,7 +31,7 @@ def load_draft(draft: Draft, directory: str | None) -> Model:
     path = resolve(model)
     num_pages = draft.max_sessions * pages_for(ModelConfig.load(path).context)
     adapter = None if model == directory else directory
-    return _load(path, draft.dtype, draft.device, num_pages, adapter=adapter, light=True)
+    return _load(path, draft.dtype, draft.device, num_pages, adapter=adapter)
 
 
 def draft_model(draft: Draft, directory: str | None) -> str:
@@ -54,7 +54,13 @@ def _target_pages(target: Target, path: Path) -> int:
 
 
 def _load(
-    path: Path, dtype: str, device: str, num_pages: int, *, adapter: str | None = None, light: bool = False
+    path: Path,
+    dtype: str,
+    device: str,
+    num_pages: int,
+    *,
+    adapter: str | None = None,
+    compiled: bool | None = None,
 ) -> Model:
     kind = getattr(torch, dtype)
-    return load_model(path, dtype=kind, device=device, num_pages=num_pages, adapter=adapter, light=light)
+    return load_model(path, dtype=kind, device=device, num_pages=num_pages, adapter=adapter, compiled=compiled)

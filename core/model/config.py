@@ -67,12 +67,6 @@ class ModelConfig:
     qk_norm: bool
     tied: bool
 
-    @property
-    def num_weights(self) -> int:
-        """Of all matrices that a token is multiplied by."""
-        attention = (2 * self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-        return self.hidden_size * (self.num_layers * (attention + 3 * self.intermediate_size) + self.vocab_size)
-
     @classmethod
     def load(cls, directory: Path) -> ModelConfig:
         """Read `config.json` of a model directory."""

@@ -1,11 +1,10 @@
-"""The one seam every matrix product goes through, with the fastest kernel whose rows do not depend on one another.
+"""The one seam every matrix product of torch goes through, with the fastest kernel whose rows do not depend on others.
 
-A pass of a few rows waits for memory, so the weight is laid out beforehand and read once in few bytes: by oneDNN in its
-own dtype or, for bf16 on a processor that cannot multiply it, by FBGEMM as fp16, which has more digits (2 to 3 times as
-fast there for 4 to 8 rows). Small weights are left to plain kernels, whose calls cost less. How many rows a kernel must
-have to give each the same bits is found for every shape when a model is loaded, by comparing bits: one or two left over
-may take another kernel, and many may be summed otherwise, as another processor or thread count has it. Inputs are cut
-and padded to the numbers found, so that no other ever occurs.
+On a CPU a pass of a few rows waits for memory, so the weight is laid out beforehand by oneDNN. Small weights are left
+to plain kernels, whose calls cost less. How many rows a kernel must have to give each the same bits is found for every
+shape when a model is loaded, by comparing bits: one or two left over may take another kernel, and many may be summed
+otherwise, as another processor or thread count has it. Inputs are cut and padded to the numbers found, so that no other
+ever occurs.
 """
 
 from __future__ import annotations
@@ -23,30 +22,21 @@ _PROBED_ROWS = (*range(1, 41), 48, 56, *range(64, 129, 16), 160, 192, 224, 256)
 _UNPROBED = range(4, sys.maxsize)  # on GPUs; one row may take a matrix-vector kernel, which sums in another order
 _AMX_ROWS = 16  # of a register tile; rows that do not fill one cost up to a third more than if they did, beyond two
 _SMALL = 1 << 17  # weights; those stay in a core's cache, where a plain call takes 5 to 20 us, the others' 20 to 60
-_MOST_FP16 = 65504.0
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 Kernel = Callable[[torch.Tensor, torch.Tensor | None], Product]
 
 
-def activation_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """What a model of `dtype` computes in between its products: fp32 for bf16 where the processor has no bf16."""
-    return torch.float32 if dtype == torch.bfloat16 and device.type == "cpu" and _bf16_is_emulated() else dtype
-
-
 class Linear:
     """`x [rows, in] -> x @ weight.T + bias [rows, out]`, a row's bits independent of the other rows.
 
-    Wants rows of the weight's `activation_dtype`, and is quickest with as many as `padded(rows, sizes)` says. The
-    thread count of torch must not change afterwards. `kept`: weight and bias as they came, where they are to be kept.
+    Is quickest with as many rows as `padded(rows, sizes)` says. The thread count of torch must not change afterwards.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, keep: bool = False) -> None:
-        self.kept = (weight, bias) if keep else None
-        computed = weight.to(activation_dtype(weight.dtype, weight.device))
-        kernel = _kernel(computed, widened=computed.dtype != weight.dtype)
-        self._product = kernel(computed, None if bias is None else bias.to(computed.dtype))
-        self.sizes = _sizes(kernel, computed) if weight.device.type == "cpu" else _UNPROBED
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        kernel = _kernel(weight)
+        self._product = kernel(weight, bias)
+        self.sizes = _sizes(kernel, weight) if weight.device.type == "cpu" else _UNPROBED
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _in_pieces(self._product, x, self.sizes)
@@ -90,33 +80,18 @@ def _packed(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
     return lambda x: product(x, packed, bias, "none", [], "")
 
 
-def _half(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
-    """An fp32 weight that came from bf16, kept as fp16 by FBGEMM and multiplied in fp32."""
-    packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
-    product = torch.ops.quantized.linear_dynamic_fp16
-    return lambda x: product(x, packed)
+def _kernel(weight: torch.Tensor) -> Kernel:
+    return _plain if weight.device.type != "cpu" or weight.numel() <= _SMALL else _packed
 
 
-def _kernel(weight: torch.Tensor, widened: bool) -> Kernel:
-    if weight.device.type != "cpu" or weight.numel() <= _SMALL:
-        return _plain
-    return _half if widened and float(weight.abs().max()) <= _MOST_FP16 else _packed
-
-
-@cache
-def _bf16_is_emulated() -> bool:
-    """Whether FBGEMM's fp16 is there and bf16 instructions are not (private functions of torch, used here only)."""
-    native = torch.cpu._is_avx512_bf16_supported() or _has_amx()
-    return "fbgemm" in torch.backends.quantized.supported_engines and not native
-
-
-def _has_amx() -> bool:
+def has_tiles() -> bool:
+    """Whether the processor multiplies tiles of bf16 (a private function of torch, used here only)."""
     return bool(torch.cpu._is_amx_tile_supported())
 
 
 def _sizes(kernel: Kernel, weight: torch.Tensor) -> Sequence[int]:
     sizes = _alike(kernel, *weight.shape, weight.dtype, torch.get_num_threads())
-    if kernel is _packed and weight.dtype == torch.bfloat16 and _has_amx():
+    if kernel is _packed and weight.dtype == torch.bfloat16 and has_tiles():
         return tuple(rows for rows in sizes if rows <= 2 * _AMX_ROWS or rows % _AMX_ROWS == 0)
     return sizes
 

@@ -18,7 +18,6 @@ from huggingface_hub import snapshot_download
 from safetensors import safe_open
 
 from core.errors import ConfigError
-from core.model.linear import activation_dtype
 
 _PREFIX, _DOWN, _UP, _BASE = "base_model.model.", ".lora_A.weight", ".lora_B.weight", ".base_layer.weight"
 # What a plain LoRA has in its config; anything else changes the model in ways that are not added to a weight.
@@ -143,8 +142,8 @@ class Weights:
         self._device = device
 
     def tensor(self, name: str) -> torch.Tensor:
-        """What is no matrix of a product: rounded to the model's dtype, in that of its activations."""
-        return self._checkpoint[name].to(self._device, self._dtype).to(activation_dtype(self._dtype, self._device))
+        """What is no matrix of a product."""
+        return self._checkpoint[name].to(self._device, self._dtype)
 
     def matrix(self, module: str, source: str | None = None) -> torch.Tensor:
         """Weight of a linear layer, adapter merged; `source` names the tensor where it is another module's."""

@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--per-task", type=int, default=4, help="prompts of each of the six tasks")
     parser.add_argument("--max-tokens", type=int, default=128, help="few answers are longer")
     parser.add_argument("--length", type=int, default=12, help="most tokens proposed for a pass")
-    parser.add_argument("--threads", type=int, default=2, help="torch threads of the verifier; a draft has one")
+    parser.add_argument("--threads", type=int, default=1, help="of the verifier; a draft has one")
     parser.add_argument("--their-threads", type=int, default=2, help="torch threads of transformers")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--where", choices=("process", "http", "both"), default="both")

@@ -70,7 +70,6 @@ class ShippedDraft:
             num_pages=512,
             device=self.device,
             adapter=self.directory if adapted else None,
-            light=True,
         )
 
 
@@ -191,7 +190,7 @@ class Engines:
 
     def _begin(self, request: GenerationRequest, draft: str | None, sink: partial[None]) -> None:
         (session,), wanted = self._verifier.open([request], sink).result()
-        if draft is None or (not wanted.get(draft, True) and self._sparing.spares(draft)):
+        if draft is None or self._sparing.spares(draft, wanted=wanted.get(draft, True)):
             return
         self._drafts[draft].open(
             OpenSession(

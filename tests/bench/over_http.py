@@ -56,7 +56,9 @@ def service(target: Path, length: int, max_tokens: int, threads: int) -> Iterato
     served, pools = with_controls(with_bundle(load_config("family")))
     config = served.config.model_copy(
         update={
-            "target": served.config.target.model_copy(update={"model": str(target), "threads": threads}),
+            "target": served.config.target.model_copy(
+                update={"model": str(target), "threads": threads, "compiled": None}
+            ),
             "draft": served.config.draft.model_copy(update={"num_speculative_tokens": length}),
         }
     )

@@ -5,11 +5,10 @@
 In process, one stream, a thread each for the target and the drafts: the shipped target at 100 million parameters,
 and as the draft the shipped target itself, which is always right, made wrong by a seeded die where it is unsure, as the
 shipped drafts are: the less a token leads the next best, the more often. There the right token is its second, third or
-fourth choice as often as the shipped drafts', and none that it prepares for elsewhere. It is computed by torch, not in
-the loops of light drafts, for which it would be too quick to be worth hiding. The same draft answers every prompt twice
-in turns, serially and ahead. The hidden share is (seconds serially - seconds ahead) / (tokens proposed serially *
-seconds of a token drafted meanwhile); where a proposal is ready, what goes with drafting it is saved, too. The shipped
-draft, which costs next to nothing, is measured the same way and should lose nothing.
+fourth choice as often as the shipped drafts', and none that it prepares for elsewhere. The same draft answers every
+prompt twice in turns, serially and ahead. The hidden share is (seconds serially - seconds ahead) / (tokens proposed
+serially * seconds of a token drafted meanwhile); where a proposal is ready, what goes with drafting it is saved, too.
+The shipped draft, which costs next to nothing, is measured the same way and should lose nothing.
 """
 
 from __future__ import annotations
@@ -126,15 +125,17 @@ def measure(engines: Engines, items: Sequence[Item], forwards: Spans, max_tokens
             if answered.tokens != plain.tokens:
                 raise SystemExit(f"answers differ: {contender}, {item.prompt!r}")
             durations.add(contender, item.number, answered.seconds)
-            if contender == SERIAL and answered.proposed:
-                _, *drawing = forwards.noted()[noted:]  # the first reads the prompt
-                noted += 1 + len(drawing)
-                token = sum(span.seconds for span in drawing) / sum(span.tokens for span in drawing)
-                drafting[item.number] = answered.proposed * token
-                shares.append(drafting[item.number] / max(1, answered.passes) / target_pass)
+            if contender == SERIAL:
+                spans = forwards.noted()[noted:]
+                noted += len(spans)
+                drawing = spans[1:]  # the first reads the prompt; a short answer may need no other
+                if answered.proposed and drawing:
+                    token = sum(span.seconds for span in drawing) / sum(span.tokens for span in drawing)
+                    drafting[item.number] = answered.proposed * token
+                    shares.append(drafting[item.number] / max(1, answered.passes) / target_pass)
             progress.advance(shown)
     if not drafting:
-        raise SystemExit("nothing was proposed: beside this target the draft is too slow to be asked")
+        raise SystemExit("no drafting to measure: answers are short, or beside this target the draft is too slow")
     counts = engines.counts(AHEAD)
     return Found(
         hidden=durations.saved(AHEAD, SERIAL, drafting),

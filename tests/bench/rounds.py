@@ -4,8 +4,9 @@
 
 In process, the target in this one and the shipped draft in another, each pinned to cores of its own where there are
 enough; temperature 0, and the draft never drafts ahead, so that all of a proposal is drafted between a verdict and the
-next pass. Every forward of both notes when it began and ended, and every verdict when it was delivered, which is right
-after it was sent to the draft; the clock is the same in all processes. What is left of a round between its verdict and
+next pass. Every forward of both notes when it began and ended, of the draft every draw of a proposal, choosing tokens
+included; every verdict notes when it was delivered, which is right after it was sent to the draft; the clock is the
+same in all processes. What is left of a round between its verdict and
 the next pass without the draft's forwards is the critical path outside the models. Leaves a Markdown table on stdout,
 and the same with JSON and a plot in a directory.
 """

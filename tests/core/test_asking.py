@@ -132,20 +132,25 @@ def test_at_first_and_now_and_then_all_is_asked_for() -> None:
 def test_a_draft_is_wanted_until_asking_has_not_paid_for_long_and_as_soon_as_it_pays() -> None:
     probe = Probe()
     for _ in range(2 * RECENT):
-        probe.ask(Ask(0), 8)
+        probe.judge(paid=False)
     assert probe.wanted
-    for _ in range(8 * RECENT):  # looks are no asks that pay
-        probe.ask(Ask(0), 8)
+    for _ in range(8 * RECENT):
+        probe.judge(paid=False)
     assert not probe.wanted
-    probe.ask(Ask(1, 0.9), 8)
+    probe.judge(paid=True)
     assert probe.wanted
 
 
-def test_one_session_of_four_has_a_draft_that_is_not_wanted() -> None:
+def test_of_four_sessions_the_first_has_a_draft_that_is_not_wanted() -> None:
     sparing = Sparing()
-    spared = [(sparing.spares("a"), sparing.spares("b"))[0] for _ in range(400)]
-    assert spared.count(False) == 100
-    assert all(False in spared[begin : begin + 4] for begin in range(0, 400, 4))
+    spared = [(sparing.spares("a", wanted=False), sparing.spares("b", wanted=False))[0] for _ in range(12)]
+    assert spared == [False, True, True, True] * 3
+
+
+def test_the_first_session_since_a_draft_was_wanted_has_it() -> None:
+    sparing = Sparing()
+    spared = [sparing.spares("a", wanted=wanted) for wanted in (False, False, True, True, False, False)]
+    assert spared == [False, True, False, False, False, True]
 
 
 # ---- in the engine
@@ -171,6 +176,10 @@ def test_a_good_draft_is_asked_for_all_it_may_bring() -> None:
     simulation.run()
     proposed = [run.proposed for run in simulation.target.runs[number]]
     assert sorted(proposed)[len(proposed) // 2] == VerifyConfig().num_speculative_tokens
+
+
+def test_a_draft_is_not_wanted_after_as_many_passes_with_many_sessions_as_with_one() -> None:
+    assert passes_until_unwanted(16) == passes_until_unwanted(1) > 3 * RECENT
 
 
 def test_a_draft_that_gets_better_is_asked_again() -> None:
@@ -226,6 +235,28 @@ def useless(bench: Bench) -> None:
         known = len(bench.tokens(number))
         bench.propose(number, len(PROMPT) + known, ((answer[known] + 1) % VOCAB_SIZE,) * 4)
         bench.step()
+
+
+def passes_until_unwanted(sessions: int) -> int:
+    """Of a draft that is always wrong, with so many sessions in every pass, where a row costs a millisecond."""
+    bench = Bench()
+
+    def dear_by_the_row(batch: Sequence[Rows]) -> None:
+        bench.clock.now += 0.001 * sum(len(rows.tokens) for rows in batch)
+
+    bench.model.on_forward = dear_by_the_row
+    answer = plain_tokens(request(200))
+    numbers = [bench.engine.open([request(200)])[0] for _ in range(sessions)]
+    bench.step()
+    bench.step()  # a plain pass
+    passes = 0
+    while all(bench.engine.wanted().values()):
+        for number in numbers:
+            known = len(bench.tokens(number))
+            bench.propose(number, len(PROMPT) + known, ((answer[known] + 1) % VOCAB_SIZE,) * 4)
+        bench.step()
+        passes += 1
+    return passes
 
 
 def first_wish(bench: Bench) -> tuple[int, int | None]:

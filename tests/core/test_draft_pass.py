@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -13,10 +13,12 @@ from core import overlap
 from core.draft_engine import DraftConfig, DraftEngine
 from core.draft_pass import Part
 from core.messages import Commit, Propose
+from core.model.base import Rows
 from tests.core.pair import LAWS, Pair, opened
 from tests.core.simulation import VERIFIER, PartlyRight
 from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, plain_tokens, request
 
+WORTHS = (0.0, 0.1, 0.3, 0.6)
 WARPS = ("presence_penalty", "frequency_penalty", "logit_bias", "top_k", "top_p", "min_p")
 
 
@@ -37,8 +39,8 @@ def single(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(Part, "unwarped", False)
 
 
-def proposals(model: ToyModel, seed: int) -> list[Propose]:
-    """What is proposed to a verifier that agrees with some of it, ever as many tokens as the dice say."""
+def proposals(model: ToyModel, seed: int, worths: Sequence[float] = (0.0,)) -> list[Propose]:
+    """What is proposed to a verifier that agrees with some of it, ever as many tokens and worth as much as dice say."""
     dice = Random(seed)
     engine = DraftEngine(model, VOCAB_SIZE, DraftConfig(), Clock())
     asked = request(200, seed=seed, temperature=float(seed % 2))
@@ -51,7 +53,7 @@ def proposals(model: ToyModel, seed: int) -> list[Propose]:
             engine.step()
         said += [message for _, message in engine.outgoing()]
         new = answer[known : known + dice.randint(1, 6)]
-        engine.receive(VERIFIER, Commit(1, len(PROMPT) + known, new, wanted=dice.randint(1, 8)))
+        engine.receive(VERIFIER, Commit(1, len(PROMPT) + known, new, dice.randint(1, 8), dice.choice(worths)))
         known += len(new)
     return said
 
@@ -64,6 +66,25 @@ def test_the_proposals_are_those_of_one_token_at_a_time(
     looped, until_done = proposals(looping(make()), seed), proposals(make(), seed)
     single()
     assert looped == until_done == proposals(make(), seed)
+
+
+@pytest.mark.parametrize("make", [ToyModel, lambda: PartlyRight(4), lambda: ToyModel(salt=1)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_draw_of_many_tokens_ends_where_one_token_at_a_time_does(
+    make: Callable[[], ToyModel], seed: int, single: Callable[[], None]
+) -> None:
+    """Where no token is worth another. A model that loops draws on, and so learns more of how sure it may be."""
+
+    def drafted(worths: Sequence[float]) -> tuple[list[Propose], list[list[Rows]]]:
+        fed: list[list[Rows]] = []
+        model = make()
+        model.on_forward = lambda batch: fed.append(list(batch))
+        return proposals(model, seed, worths), fed
+
+    free, until_ended = drafted((0.0,)), drafted(WORTHS)
+    single()
+    assert until_ended == drafted(WORTHS)
+    assert len(until_ended[1]) < len(free[1])
 
 
 def test_what_is_complete_is_not_drafted_on_beside_what_is_not() -> None:

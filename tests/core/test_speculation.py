@@ -27,6 +27,8 @@ PADDING = 5  # columns of the logits that are no tokens
 class WordyModel(ToyModel):
     """A toy target over a real vocabulary that often says the same few letters, so that stop strings happen."""
 
+    vocab_size = VOCAB + PADDING
+
     def __init__(self, context: int) -> None:
         super().__init__(context=context)
         generator = torch.Generator().manual_seed(11)

@@ -8,12 +8,12 @@ from random import Random
 import msgspec
 import pytest
 
-from core.errors import InvalidRequest
+from core.errors import ConfigError, InvalidRequest
 from core.generation import GenerationRequest, Run
 from core.messages import Close
 from core.sampling_params import SamplingParams
-from core.verify_engine import VerifyConfig
-from tests.core.toy import PROMPT, VOCAB_SIZE, plain_tokens, request
+from core.verify_engine import VerifyConfig, VerifyEngine
+from tests.core.toy import PROMPT, VOCAB_SIZE, ToyModel, ToyVocabulary, plain_tokens, request
 from tests.core.verify_bench import Bench
 
 
@@ -291,3 +291,10 @@ def test_random_arrivals_and_departures_leave_nothing_behind() -> None:
         assert bench.tokens(number) == answer[: len(bench.tokens(number))]
         assert number in closed or bench.tokens(number) == answer
     assert answered > 20
+
+
+def test_a_tokenizer_with_ids_that_the_target_lacks_is_refused() -> None:
+    vocabulary = ToyVocabulary()
+    vocabulary.num_valid = VOCAB_SIZE + 1
+    with pytest.raises(ConfigError, match=f"{VOCAB_SIZE + 1} ids"):
+        VerifyEngine(ToyModel(), vocabulary, VerifyConfig(), lambda: 0.0)

@@ -52,7 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, adapter: Path) -> Path:
 
 
 def test_none_is_the_draft_as_it_is() -> None:
-    plain = load_model(DRAFT_DIR, dtype=torch.float32, num_pages=16, light=True)
+    plain = load_model(DRAFT_DIR, dtype=torch.float32, num_pages=16)
     assert torch.equal(logits(load_draft(DRAFT, None)), logits(plain))
 
 

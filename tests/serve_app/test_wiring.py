@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from ray.serve.handle import DeploymentResponseGenerator
 
+from core.asking import Sparing
 from core.generation import GenerationRequest, Run
 from core.messages import Address, OpenSession
 from core.sampling_params import SamplingParams
-from serve_app.config import draft_label
+from serve_app.config import draft_label, pool_application
+from serve_app.ingress import SpeculativeIngress
 from serve_app.received import Received
 from serve_app.target_verifier import Started, unwanted_pools
 from serve_app.wiring import Wiring
@@ -49,7 +54,7 @@ class Pools:
         return "math"
 
     def spares(self, task: str, started: Started) -> bool:
-        return task in started.unwanted
+        return pool_application(task) in started.unwanted
 
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
         assert task == "math"
@@ -129,10 +134,10 @@ async def test_a_session_goes_without_a_draft_of_which_nothing_is_wanted() -> No
     pools = Pools()
     pools.answer.set()
     wiring = Wiring(pools, Received(requests(1)), 4, None)
-    wiring.start(started(70, unwanted=frozenset({"math"})), [0])
+    wiring.start(started(70, unwanted=frozenset({"draft-math"})), [0])
     await settle()
     assert not pools.opened
-    wiring.start(started(80, unwanted=frozenset({"code"})), [0])
+    wiring.start(started(80, unwanted=frozenset({"draft-code"})), [0])
     await settle()
     assert [opened.session for opened in pools.opened] == [80]
     wiring.close()
@@ -144,3 +149,16 @@ def test_of_a_pool_that_has_served_several_drafts_the_last_asked_says_whether_it
     other = draft_label("c++", None)
     assert unwanted_pools({old: True, other: False, new: False}) == {"draft-math", other}
     assert unwanted_pools({old: False, new: True}) == set()
+
+
+@pytest.mark.parametrize("task", ["math", "c++", "数学"])
+def test_the_ingress_spares_sessions_the_drafts_that_the_verifier_does_not_want(task: str) -> None:
+    ingress: Any = SimpleNamespace(_sparing=Sparing(), _counts=Counter())
+    unwanted = unwanted_pools({draft_label(task, "/bundles/new"): False, draft_label("code", None): True})
+
+    def spared(task: str, unwanted: frozenset[str]) -> list[bool]:
+        return [SpeculativeIngress.spares(ingress, task, started(70, unwanted=unwanted)) for _ in range(8)]
+
+    assert spared(task, unwanted) == [False, True, True, True] * 2
+    assert not any(spared("code", unwanted) + spared(task, frozenset()))
+    assert ingress._counts == Counter(drafts_spared=6)

@@ -1,4 +1,4 @@
-"""What the engines count can be read off a node as Prometheus reads it."""
+"""What the engines and the ingress count can be read off a node as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def exported(name: str, application: str) -> list[float]:
     return [float(value) for value in lines]
 
 
-def test_what_engines_count_is_exported(service: Service) -> None:
+def test_what_engines_and_the_ingress_count_is_exported(service: Service) -> None:
     task = service.tasks[0]
     service.answer(chat("What is 3 + 4?", max_tokens=20, seed=1) | {"speculation": {"task": task}})
     counts, drafted = service.verifier(), service.drafts(task)["drafted"]
@@ -37,6 +37,8 @@ def test_what_engines_count_is_exported(service: Service) -> None:
             return sum(exported(f"taskspec_verifier_{name}_total", CORE)) >= counts[name]
 
         service.eventually(read, PATIENCE)
+    generations = service.ingress()["generations"]
+    service.eventually(lambda: sum(exported("taskspec_ingress_generations_total", CORE)) >= generations, PATIENCE)
     pool = pool_application(task)
     service.eventually(lambda: sum(exported("taskspec_draft_drafted_total", pool)) >= drafted, PATIENCE)
     service.eventually(lambda: exported("taskspec_draft_sessions", pool) == [0.0], PATIENCE)

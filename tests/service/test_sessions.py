@@ -11,11 +11,12 @@ from ray import serve
 
 from serve_app.applications import draft_application
 from serve_app.config import pool_application
-from tests.service.conftest import CONCURRENCY, LATE, Service, chat, prompts, token_ids
+from tests.service.conftest import ADVERSARIAL, CONCURRENCY, LATE, Body, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
+MANY = 16  # choices: as many as there may be
 
 
 def serve_calls(service: Service) -> int:
@@ -76,11 +77,25 @@ def test_n_choices_equal_the_same_choices_asked_for_alone(service: Service) -> N
     assert len({tuple(choice["token_ids"]) for choice in three}) == 3
 
 
-def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call(service: Service) -> None:
-    n = service.config.ingress.max_choices
-    before = wired(service.ingress())
-    service.answer(chat("Write about the sea.", n=n, max_tokens=100, logit_bias=ENDLESS))
-    assert wired(service.ingress()) - before == n
+def opened(service: Service, speculation: Body) -> int:
+    """Draft sessions that `MANY` choices of a prompt lead to, of which one in four are opened where none is wanted."""
+    before = service.ingress()
+    service.answer(chat("Write about the sea.", n=MANY, max_tokens=100, logit_bias=ENDLESS, speculation=speculation))
+    after = service.ingress()
+    assert wired(after) - wired(before) == MANY
+    return after["draft_calls"] - before["draft_calls"]
+
+
+def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call_or_one_in_four_where_it_does_not_pay(
+    service: Service,
+) -> None:
+    assert opened(service, {}) in (MANY, MANY // 4)
+
+
+def test_of_a_draft_that_never_pays_one_session_in_four_is_opened(service: Service) -> None:
+    useless = {"task": ADVERSARIAL}
+    service.answer(chat("Write about the sea.", max_tokens=400, seed=1, logit_bias=ENDLESS, speculation=useless))
+    assert opened(service, useless) == MANY // 4
 
 
 def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(service: Service) -> None:
@@ -90,6 +105,7 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
     assert without["usage"]["speculation"]["proposed"] == 0
     service.eventually(lambda: not service.held())
     serve.run(draft_application(service.served, LATE), name=pool_application(LATE), route_prefix=None)
+    assert opened(service, {"task": LATE}) == MANY  # nothing is known yet that speaks against it
     with_it = service.answer(asked)
     assert with_it["usage"]["speculation"]["proposed"] > 0
     assert token_ids(with_it) == token_ids(without)

@@ -20,6 +20,7 @@ from core.model import graphs
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
+from core.model.torch_decoder import TorchDecoder
 from tests.core.model.random_models import random_tokens, save_model
 
 
@@ -49,7 +50,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def launched(directory: Path) -> CausalLM:
-    return load_model(directory, dtype=torch.float32, num_pages=32)
+    return load_model(directory, dtype=torch.float32, num_pages=32, compiled=False)
 
 
 @pytest.fixture
@@ -59,8 +60,8 @@ def recordings() -> Recordings:
 
 @pytest.fixture
 def replayed(directory: Path, launched: CausalLM, recordings: Recordings) -> CausalLM:
-    cache = torch.zeros_like(launched._cache)
-    return CausalLM(ModelConfig.load(directory), launched._transformer, launched._head, cache, recordings)
+    config, cache, own = ModelConfig.load(directory), torch.zeros_like(launched._cache), launched._decoder
+    return CausalLM(config, cache, TorchDecoder(config, own._transformer, own._head, cache, recordings))
 
 
 def test_a_walk_of_replayed_passes_has_the_bits_of_launched_ones(

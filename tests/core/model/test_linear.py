@@ -10,22 +10,17 @@ import torch
 from core.family import TARGET_DIR
 from core.model import linear
 from core.model.causal_lm import load_model
-from core.model.linear import Linear, activation_dtype, padded
+from core.model.linear import Linear, padded
 from core.model.transformer import Transformer
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 31, 33, 41, 100, 127, 256, 257, 259, 514)
-
-CPU = torch.device("cpu")
 KERNELS = {"oneDNN": linear._packed, "plain": linear._plain}
-if "fbgemm" in torch.backends.quantized.supported_engines:
-    KERNELS["fp16"] = linear._half
 
 
 @pytest.fixture(params=KERNELS)
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain kernels are what a torch without oneDNN has; they are not row-invariant by themselves on two threads."""
-    monkeypatch.setattr(linear, "_kernel", lambda *_, **__: KERNELS[request.param])
-    monkeypatch.setattr(linear, "_bf16_is_emulated", lambda: request.param == "fp16")
+    monkeypatch.setattr(linear, "_kernel", lambda _: KERNELS[request.param])
 
 
 @pytest.fixture
@@ -51,7 +46,7 @@ def test_bits_do_not_depend_on_the_number_of_rows_on_two_threads() -> None:
 def check_rows(shape: tuple[int, int], bias: bool, dtype: torch.dtype, counts: Sequence[int]) -> None:
     torch.manual_seed(0)
     layer = Linear(torch.randn(shape, dtype=dtype), torch.randn(shape[0], dtype=dtype) if bias else None)
-    x = torch.randn(max(counts), shape[1], dtype=activation_dtype(dtype, CPU))
+    x = torch.randn(max(counts), shape[1], dtype=dtype)
     wanted = layer(x)
     assert wanted.shape == (len(x), shape[0])
     for rows in counts:
@@ -64,15 +59,14 @@ def check_rows(shape: tuple[int, int], bias: bool, dtype: torch.dtype, counts: S
 def test_the_product_is_right(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     weight, bias = torch.randn(96, 64).bfloat16().to(dtype), torch.randn(96).bfloat16().to(dtype)
-    x = torch.randn(7, 64).to(activation_dtype(dtype, CPU))
+    x = torch.randn(7, 64).to(dtype)
     near = {"rtol": 0.01, "atol": 0.01} if x.dtype == torch.bfloat16 else {}
     torch.testing.assert_close(Linear(weight, bias)(x).float(), x.float() @ weight.float().T + bias, **near)
 
 
 @pytest.mark.parametrize(("amx", "fed"), [(False, 33), (True, 48)])
 def test_rows_fill_the_tiles_of_amx_where_that_is_quicker(monkeypatch: pytest.MonkeyPatch, amx: bool, fed: int) -> None:
-    monkeypatch.setattr(linear, "_bf16_is_emulated", lambda: False)
-    monkeypatch.setattr(linear, "_has_amx", lambda: amx)
+    monkeypatch.setattr(linear, "has_tiles", lambda: amx)
     large, small = (Linear(torch.randn(shape, dtype=torch.bfloat16)) for shape in [(1024, 512), (64, 64)])
     assert padded(33, large.sizes) == fed
     assert padded(32, large.sizes) == 32
@@ -98,7 +92,7 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return product
 
-    monkeypatch.setattr(linear, "_kernel", lambda *_, **__: sometimes_otherwise)
+    monkeypatch.setattr(linear, "_kernel", lambda _: sometimes_otherwise)
     return fed
 
 
@@ -117,16 +111,7 @@ def test_a_kernel_never_sees_a_number_of_rows_that_it_sums_otherwise(
 
 
 def test_a_pass_has_the_rows_that_the_most_demanding_layer_wants() -> None:
-    """Where one layer's weights are beyond fp16 its kernels are not those of the others."""
-    usual = load_model(TARGET_DIR, dtype=torch.float32, num_pages=1)._transformer
+    usual = load_model(TARGET_DIR, dtype=torch.float32, num_pages=1, compiled=False)._decoder._transformer
     usual._layers[-1].down.sizes = (7, 9)
     transformer = Transformer(usual._config, usual._embedding, usual._layers, usual._norm)
     assert [transformer.padded(rows) for rows in (1, 8, 10)] == [7, 9, 16]
-
-
-def test_weights_beyond_fp16_are_multiplied_in_their_own_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "_bf16_is_emulated", lambda: True)
-    weight = torch.randn(1024, 512, dtype=torch.bfloat16)
-    weight[3, 5] = 1e6
-    x = torch.randn(4, 512)
-    torch.testing.assert_close(Linear(weight)(x), x @ weight.float().T, rtol=1e-4, atol=1.0)

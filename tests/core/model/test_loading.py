@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from core.errors import ConfigError, UnsupportedArchitecture
+from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from core.model.config import ARCHITECTURES
+from core.model.config import ARCHITECTURES, ModelConfig
 from tests.core.model.random_models import fresh, make_model, random_tokens
 
 TOKENS = random_tokens(30, 300)
@@ -50,6 +51,26 @@ def test_weights_from_before_safetensors(saved: Path, copy: Path) -> None:
     torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
     (copy / "model.safetensors").unlink()
     assert torch.equal(fresh(load(copy), 0, TOKENS), fresh(load(saved), 0, TOKENS))
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "intermediate_size", "num_key_value_heads", "head_dim"])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_weights_of_another_shape_than_the_config_says(copy: Path, key: str, change: int) -> None:
+    config = ModelConfig.load(copy)
+    value = getattr(config, {"num_key_value_heads": "num_kv_heads"}.get(key, key))
+    change_config(copy, head_dim=config.head_dim)
+    change_config(copy, **{key: value + change * (2 if key == "head_dim" else 1)})
+    with pytest.raises(ConfigError, match=r"by config\.json"):
+        load(copy)
+
+
+def test_ids_that_the_model_does_not_have(saved: Path) -> None:
+    model = load(saved)
+    model.open(0)
+    for token in (-1, model.vocab_size):
+        with pytest.raises(ValueError, match=str(token)):
+            model.forward([Rows(0, [1, token], 1)])
+    assert model.num_cached(0) == 0
 
 
 def test_a_hub_id_from_the_hubs_cache(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

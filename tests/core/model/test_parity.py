@@ -45,13 +45,13 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
 
 
 def check_equal(directory: Path, oracle: PreTrainedModel, length: int = 150) -> None:
-    """The first tokens fed at once, the last 20 three at a time from the cache: a light model's loops."""
+    """The first tokens fed at once, the last 20 three at a time from the cache."""
     tokens = random_tokens(length, oracle.config.vocab_size)
     with torch.inference_mode():
         expected = oracle(torch.tensor([tokens])).logits[0]
     assert expected.std() > 0.1
-    for light in (False, True):
-        model = load_model(directory, dtype=torch.float32, num_pages=8, light=light)
+    for compiled in (False, True):
+        model = load_model(directory, dtype=torch.float32, num_pages=8, compiled=compiled)
         torch.testing.assert_close(fresh(model, 0, tokens[:-20]), expected[:-20], atol=1e-4, rtol=0)
         torch.testing.assert_close(feed(model, 0, tokens[-20:], rows=3), expected[-20:], atol=1e-4, rtol=0)
 
@@ -96,13 +96,14 @@ def test_the_shipped_family(directory: Path) -> None:
     torch.testing.assert_close(fresh(model, 0, tokens), expected, atol=1e-4 * scale, rtol=0)
 
 
-def test_bf16_is_as_near_to_fp32_as_transformers_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_bf16_is_as_near_to_fp32_as_transformers_is(tmp_path: Path, compiled: bool) -> None:
     oracle = save_model(tmp_path, num_hidden_layers=4)
     tokens = random_tokens(150, 300)
     with torch.inference_mode():
         exact = oracle(torch.tensor([tokens])).logits[0]
         theirs = oracle.bfloat16()(torch.tensor([tokens])).logits[0].float()
-    ours = fresh(load_model(tmp_path, dtype=torch.bfloat16, num_pages=8), 0, tokens)
+    ours = fresh(load_model(tmp_path, dtype=torch.bfloat16, num_pages=8, compiled=compiled), 0, tokens)
     assert ours.dtype == torch.float32
     assert (ours - exact).square().mean() < 1.2 * (theirs - exact).square().mean()
 

@@ -59,8 +59,13 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-def model(request: pytest.FixtureRequest, directory: Path) -> CausalLM:
-    return load_model(directory, dtype=request.param, num_pages=64)
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["torch", "compiled"])
+def model(request: pytest.FixtureRequest, directory: Path, dtype: torch.dtype) -> CausalLM:
+    return load_model(directory, dtype=dtype, num_pages=64, compiled=request.param)
 
 
 @pytest.fixture
@@ -128,15 +133,28 @@ def test_forks_that_go_apart_and_come_again(model: CausalLM, tokens: list[int], 
     model.close(2)
 
 
-def test_on_two_threads(two_threads: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+def test_on_two_threads(two_threads: None, tmp_path: Path, compiled: bool) -> None:  # noqa: ARG001
     # The whole prefill is more elementwise work than torch leaves uncut, and 1000 is no multiple of a vector.
     save_model(tmp_path, **{**GEOMETRIES["draft"], "intermediate_size": 1000})
-    model = load_model(tmp_path, dtype=torch.float32, num_pages=64)
+    model = load_model(tmp_path, dtype=torch.float32, num_pages=64, compiled=compiled)
     tokens = random_tokens(LENGTH, model.vocab_size)
     wanted = fresh(model, 0, tokens)
     assert torch.equal(fresh(model, 1, tokens, rows=16), wanted)
     model.close(1)
     check_beside_others(model, tokens, wanted, start=110)
+
+
+def test_a_team_gives_the_bits_of_one_thread(directory: Path, dtype: torch.dtype) -> None:
+    def logits(threads: int) -> torch.Tensor:
+        torch.set_num_threads(threads)
+        try:
+            model = load_model(directory, dtype=dtype, num_pages=64, compiled=True)
+            return fresh(model, 0, random_tokens(LENGTH, model.vocab_size), rows=17)
+        finally:
+            torch.set_num_threads(1)
+
+    assert torch.equal(logits(2), logits(1))
 
 
 def check_beside_others(model: CausalLM, tokens: list[int], wanted: torch.Tensor, start: int) -> None:

@@ -1,10 +1,11 @@
-"""Light models: torch's logits, whoever shares the pass and wherever pages lie, and tokens drawn as asked for."""
+"""Compiled loops: torch's logits, whoever shares the pass and wherever pages lie, and tokens drawn as asked for."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,11 +13,10 @@ import torch
 
 from core.errors import OutOfPages
 from core.guess import Ending, Guess
-from core.model import causal_lm, kernels, light
+from core.model import causal_lm, compiled_decoder, kernels
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from core.model.config import ModelConfig
-from core.model.kernels import Integers
+from core.model.compiling import Integers
 from tests.core.model.random_models import random_tokens, save_model
 
 
@@ -27,8 +27,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def loaded(directory: Path, *, is_light: bool, num_pages: int = 32, dtype: torch.dtype = torch.float32) -> CausalLM:
-    return load_model(directory, dtype=dtype, num_pages=num_pages, light=is_light)
+def loaded(directory: Path, *, compiled: bool, num_pages: int = 32, dtype: torch.dtype = torch.float32) -> CausalLM:
+    return load_model(directory, dtype=dtype, num_pages=num_pages, compiled=compiled)
 
 
 @pytest.fixture
@@ -43,15 +43,15 @@ def in_loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return called
 
-    for name in ("forward", "draw"):
-        monkeypatch.setattr(kernels, name, counted(getattr(kernels, name)))
+    counting = {name: counted(getattr(kernels, name)) for name in ("forward", "draw")}
+    monkeypatch.setattr(compiled_decoder, "kernels", SimpleNamespace(compile_for=kernels.compile_for, **counting))
     return rows
 
 
 def test_a_walk_has_the_logits_of_torch(directory: Path, in_loops: list[int]) -> None:
     """Sessions that fork, are cut and grow side by side: pages are shared, copied and scattered."""
     dice = random.Random(3)
-    models = [loaded(directory, is_light=one, num_pages=48) for one in (True, False)]
+    models = [loaded(directory, compiled=one, num_pages=48) for one in (True, False)]
     sessions = list(range(4))
     for model in models:
         for session in sessions:
@@ -78,19 +78,17 @@ def test_a_walk_has_the_logits_of_torch(directory: Path, in_loops: list[int]) ->
     assert max(in_loops) > 10
 
 
-def test_only_small_passes_of_small_models_in_fp32_are_light(
-    directory: Path, in_loops: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("tiles", [False, True], ids=["no tiles", "tiles"])
+def test_torch_computes_only_bf16_where_the_processor_has_tiles_for_it(
+    directory: Path, in_loops: list[int], monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, tiles: bool
 ) -> None:
-    for dtype, rows in ((torch.float32, light.LightDecoder.most_rows + 1), (torch.bfloat16, 1)):
-        model = loaded(directory, is_light=True, dtype=dtype)
-        model.open(0)
-        model.forward([Rows(0, random_tokens(rows, model.vocab_size), 1)])
-        model.draw([Rows(0, random_tokens(rows, model.vocab_size), 1)], 1, 300, None, Ending.never(1))
-    monkeypatch.setattr(causal_lm, "_MOST_LIGHT", ModelConfig.load(directory).num_weights - 1)
-    model = loaded(directory, is_light=True)
+    monkeypatch.setattr(causal_lm, "has_tiles", lambda: tiles)
+    model = load_model(directory, dtype=dtype, num_pages=32)
     model.open(0)
-    model.forward([Rows(0, [1], 1)])
-    assert in_loops == []
+    model.forward([Rows(0, random_tokens(40, model.vocab_size), 1)])
+    model.draw([Rows(0, [1], 1)], 2, 300, None, Ending.never(1))
+    assert in_loops == ([] if tiles and dtype == torch.bfloat16 else [40, 1])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -100,7 +98,7 @@ def test_what_is_drawn_is_what_torch_draws_one_by_one(
 ) -> None:
     """Lines end where the chance that all of one is right gets too small; the last tokens drawn are not cached."""
     prompts = [random_tokens(70, 300, 1), random_tokens(61, 300, 2)]  # the second one's draws go on to a new page
-    models = [loaded(directory, is_light=one) for one in (True, False)]
+    models = [loaded(directory, compiled=one) for one in (True, False)]
     for model in models:
         for session, prompt in enumerate(prompts):
             model.open(session)
@@ -124,23 +122,30 @@ def test_what_is_drawn_is_what_torch_draws_one_by_one(
     assert numbers[-1] == 1
     assert numbers[1:-1] == sorted(numbers[1:-1])
     assert len(set(numbers)) > 2 or num_ids == 1
-    assert len(in_loops) == 6
+    assert in_loops == [70, 61, *6 * [3]]
 
 
 def test_ids_that_cannot_be_are_no_guesses_even_where_all_are_not_numbers(directory: Path) -> None:
-    model = loaded(directory, is_light=True)
+    model = loaded(directory, compiled=True)
     model.open(0)
-    noise = torch.full((2, 1, 300), -torch.inf)
-    noise[0, 0, [7, 9]] = torch.tensor([1e3, 0.0])
-    noise[1] = torch.nan
-    [[first, second]] = model.draw([Rows(0, [5], 1)], 2, 300, noise, Ending.never(1))
-    assert (first.token, first.others) == (7, (9,))
-    assert (second.token, second.others) == (0, ())
+    noise = torch.full((3, 1, 300), -torch.inf)
+    noise[0] = torch.nan
+    noise[1, 0, [7, 9]] = torch.tensor([1e3, 0.0])
+    noise[2] = torch.nan
+    [[first, second, third]] = model.draw([Rows(0, [5], 1)], 3, 300, noise, Ending.never(1))
+    assert (second.token, second.others) == (7, (9,))
+    assert second.lead > 100
+    for guess in (first, third):  # as unsure as can be, lest much be built upon it
+        assert guess == Guess(0, 0.0, ())
+    fed = [model.forward([Rows(0, [token], 1)]) for token in (0, 7) if not model.rollback(0, 1 + (token == 7))]
+    again = loaded(directory, compiled=True)
+    again.open(0)
+    assert torch.equal(torch.cat(fed), again.forward([Rows(0, [5, 0, 7], 2)]))
 
 
 def test_sessions_that_shared_a_page_draw_on_copies_of_their_own(directory: Path) -> None:
     def drawn(*, forked: bool) -> list[list[Guess]]:
-        model = loaded(directory, is_light=True)
+        model = loaded(directory, compiled=True)
         model.open(0)
         model.forward([Rows(0, random_tokens(61, 300), 0)])
         if forked:
@@ -154,7 +159,7 @@ def test_sessions_that_shared_a_page_draw_on_copies_of_their_own(directory: Path
 
 
 def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> None:
-    model = loaded(directory, is_light=True, num_pages=1)
+    model = loaded(directory, compiled=True, num_pages=1)
     model.open(0)
     model.forward([Rows(0, random_tokens(61, 300), 0)])
     with pytest.raises(OutOfPages):
@@ -165,7 +170,7 @@ def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> 
 
 
 def test_pages_for_what_was_not_drawn_are_given_back(directory: Path) -> None:
-    model = loaded(directory, is_light=True, num_pages=2)
+    model = loaded(directory, compiled=True, num_pages=2)
     model.open(0)
     model.forward([Rows(0, random_tokens(61, 300), 0)])
     ending = Ending.never(1)._replace(worths=np.array([2.0]))

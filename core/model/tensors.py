@@ -1,0 +1,95 @@
+"""A model's tensors by what they are for, whoever computes with them: matrices over the same input stacked into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+
+from core.errors import ConfigError
+from core.model.config import ModelConfig
+from core.model.loader import Weights
+
+
+class Matrix(NamedTuple):
+    """Of a product: [outs, ins], [outs]."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+
+class LayerTensors(NamedTuple):
+    """`qk_norm`: [heads + kv heads, head_dim], the norm weight of every query and key head, or None."""
+
+    norm: torch.Tensor
+    qkv: Matrix
+    qk_norm: torch.Tensor | None
+    out: Matrix
+    mlp_norm: torch.Tensor
+    gate_up: Matrix
+    down: Matrix
+
+
+class Tensors:
+    """Of one checkpoint, its adapter merged; each is read when it is asked for, and checked against its config."""
+
+    def __init__(self, config: ModelConfig, weights: Weights) -> None:
+        self._config = config
+        self._weights = weights
+
+    @property
+    def embedding(self) -> torch.Tensor:
+        return self._tensor("model.embed_tokens.weight", self._config.vocab_size, self._config.hidden_size)
+
+    @property
+    def norm(self) -> torch.Tensor:
+        return self._tensor("model.norm.weight", self._config.hidden_size)
+
+    @property
+    def head(self) -> Matrix:
+        source = "model.embed_tokens" if self._config.tied else None
+        weight = self._weights.matrix("lm_head", source)
+        return Matrix(_shaped("lm_head", weight, self._config.vocab_size, self._config.hidden_size), None)
+
+    def layers(self) -> Iterator[LayerTensors]:
+        return (self._layer(f"model.layers.{index}") for index in range(self._config.num_layers))
+
+    def _layer(self, prefix: str) -> LayerTensors:
+        config, attention, mlp = self._config, f"{prefix}.self_attn", f"{prefix}.mlp"
+        hidden, gates, queries = config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim
+        keys = config.num_kv_heads * config.head_dim
+        projections = {
+            f"{attention}.{name}_proj": outs for name, outs in zip("qkv", (queries, keys, keys), strict=True)
+        }
+        return LayerTensors(
+            norm=self._tensor(f"{prefix}.input_layernorm.weight", hidden),
+            qkv=self._matrix(projections, hidden, config.qkv_bias),
+            qk_norm=self._qk_norm(attention) if config.qk_norm else None,
+            out=self._matrix({f"{attention}.o_proj": hidden}, queries, config.out_bias),
+            mlp_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", hidden),
+            gate_up=self._matrix({f"{mlp}.gate_proj": gates, f"{mlp}.up_proj": gates}, hidden, config.mlp_bias),
+            down=self._matrix({f"{mlp}.down_proj": hidden}, gates, config.mlp_bias),
+        )
+
+    def _matrix(self, modules: Mapping[str, int], ins: int, has_bias: bool) -> Matrix:
+        """Of modules by how many outputs each has."""
+        weights = [_shaped(module, self._weights.matrix(module), outs, ins) for module, outs in modules.items()]
+        biases = [self._tensor(f"{module}.bias", outs) for module, outs in modules.items()] if has_bias else None
+        return Matrix(torch.cat(weights), torch.cat(biases) if biases else None)
+
+    def _qk_norm(self, attention: str) -> torch.Tensor:
+        config = self._config
+        query = self._tensor(f"{attention}.q_norm.weight", config.head_dim).expand(config.num_heads, -1)
+        key = self._tensor(f"{attention}.k_norm.weight", config.head_dim).expand(config.num_kv_heads, -1)
+        return torch.cat([query, key])
+
+    def _tensor(self, name: str, *shape: int) -> torch.Tensor:
+        return _shaped(name, self._weights.tensor(name), *shape)
+
+
+def _shaped(name: str, tensor: torch.Tensor, *shape: int) -> torch.Tensor:
+    """The tensor, which compiled loops would read beyond its end were it smaller than they are told."""
+    if tensor.shape != shape:
+        raise ConfigError(f"{name} is {[*tensor.shape]}, but by config.json {[*shape]}")
+    return tensor

@@ -1,0 +1,129 @@
+"""A model's decoder in torch: on GPUs, and on CPUs that multiply tiles of bf16.
+
+Linear layers are probed for kernels whose rows do not depend on one another (linear.py), attention is laid into tiles
+that depend on the position only (attention.py), and everything else works row by row. Passes are padded to the rows
+that the linear layers want. On a GPU small passes are replayed from recordings (graphs.py), and padded so that few of
+them do; tokens that a draft draws one after another are one recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from core.guess import Ending, Guess, guesses
+from core.model.attention import Plan, Planner, Span
+from core.model.config import ModelConfig
+from core.model.graphs import Graphs, Passes, Recorder, Run
+from core.model.linear import Linear, padded
+from core.model.tensors import LayerTensors, Tensors
+from core.model.transformer import Layer, Transformer
+
+_ROW_STEP = 4  # rows of replayed passes are a multiple of it: a few more cost nothing where the weights are waited for
+
+
+class TorchDecoder:
+    """Computes in the dtype of its weights over a `cache` [layers, 2 * kv heads, pages and a spare one, ...].
+
+    `record` replays passes. Only then does it draw, all tokens of a proposal in one go.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        transformer: Transformer,
+        head: Linear,
+        cache: torch.Tensor,
+        record: Recorder | None = None,
+    ) -> None:
+        self.draws = self.loops = record is not None
+        self._vocab_size = config.vocab_size
+        self._transformer = transformer
+        self._head = head
+        self._cache = cache
+        self._planner = Planner(
+            config.num_heads // config.num_kv_heads,
+            config.context,
+            cache.shape[2] - 1,
+            cache[0, :, 0].nbytes,
+            cache.dtype,
+            cache.device,
+            replayed=record is not None,
+        )
+        self._run: Run = self._launch if record is None else Graphs(self._launch, record)
+        self._row_step = 1 if record is None else _ROW_STEP
+
+    @classmethod
+    def load(cls, config: ModelConfig, tensors: Tensors, cache: torch.Tensor, record: Recorder | None) -> TorchDecoder:
+        layers = list(map(_layer, tensors.layers()))
+        transformer = Transformer(config, tensors.embedding, layers, tensors.norm)
+        return cls(config, transformer, Linear(*tensors.head), cache, record)
+
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
+        plan = self._plan(tokens, spans)
+        if not wanted:
+            self._transformer(plan, self._cache)
+            return torch.empty(0, self._vocab_size, device=self._cache.device)
+        padding = [wanted[-1]] * (self._stepped(padded(len(wanted), self._head.sizes)) - len(wanted))
+        return self._run(Passes([plan], self._tensor([*wanted, *padding])))[: len(wanted)].float()
+
+    def draw(
+        self,
+        tokens: Sequence[int],
+        spans: Sequence[Span],
+        steps: int,
+        num_ids: int,
+        noise: torch.Tensor | None,
+        ending: Ending,  # noqa: ARG002 (it takes no longer to draw all)
+    ) -> list[list[Guess]]:
+        plans = [self._plan(tokens, spans)]
+        for step in range(steps - 1):
+            later = [Span(row, span.start + span.length + step, 1, span.pages) for row, span in enumerate(spans)]
+            plans.append(self._plan([0] * len(spans), later))
+        ends = [span.first_row + span.length - 1 for span in spans]
+        if noise is None:
+            noise = torch.zeros(steps, len(spans), num_ids, device=self._cache.device)
+        drawn = guesses(self._run(Passes(plans, self._tensor(ends), noise)).flatten(0, 1))
+        return [drawn[index :: len(spans)] for index in range(len(spans))]
+
+    def _launch(self, passes: Passes) -> torch.Tensor:
+        """Logits of the `wanted` rows of a pass, or scores [passes, sessions, ids] of several."""
+        plan, *plans = passes.plans
+        logits = self._head(self._transformer(plan, self._cache).index_select(0, passes.wanted))
+        if passes.noise is None:
+            return logits
+        scores = [_scored(logits, passes.noise[0])]
+        for plan, noise in zip(plans, passes.noise[1:], strict=True):
+            drawn = F.pad(scores[-1].argmax(-1), (0, len(plan.tokens) - len(noise)))
+            hidden = self._transformer(plan._replace(tokens=drawn), self._cache)
+            scores.append(_scored(self._head(hidden), noise))
+        return torch.stack(scores)
+
+    def _plan(self, tokens: Sequence[int], spans: Sequence[Span]) -> Plan:
+        return self._planner.plan(tokens, spans, self._stepped(self._transformer.padded(len(tokens))))
+
+    def _stepped(self, rows: int) -> int:
+        return -(-rows // self._row_step) * self._row_step
+
+    def _tensor(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._cache.device)
+
+
+def _scored(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Scores of as many rows and ids as `noise` has."""
+    rows, ids = noise.shape
+    return logits[:rows, :ids].float() + noise
+
+
+def _layer(layer: LayerTensors) -> Layer:
+    return Layer(
+        input_norm=layer.norm,
+        qkv=Linear(*layer.qkv),
+        qk_norm=layer.qk_norm,
+        out=Linear(*layer.out),
+        mlp_norm=layer.mlp_norm,
+        gate_up=Linear(*layer.gate_up),
+        down=Linear(*layer.down),
+    )

@@ -1,0 +1,93 @@
+"""Compiled products: right, a row's bits its own whoever shares the product, on this processor and on lesser ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from core.model import products
+from core.model.compiling import Array, processor_has
+
+KINDS = {
+    "AVX2": ("haswell", "+avx,+avx2,+fma"),
+    "AVX-512": ("skylake-avx512", "+avx,+avx2,+fma,+avx512f,+avx512bw,+avx512dq,+avx512vl"),
+}
+"""Processors without bf16: their LLVM name, and what of theirs loops use."""
+
+
+def multiplied(x: Array, weight: torch.Tensor, bias: torch.Tensor | None = None, threads: int | None = None) -> Array:
+    out = np.full((len(x), len(weight)), np.nan, np.float32)
+    added = np.empty(0, np.float32) if bias is None else bias.float().numpy()
+    products.multiply(x, products.pack(weight), added, out, threads)
+    return out
+
+
+def check(dtype: torch.dtype, outs: int, ins: int, threads: int | None = None) -> None:
+    generator = torch.Generator().manual_seed(outs + ins)
+    weight, bias, x = (torch.randn(shape, generator=generator) for shape in ((outs, ins), (outs,), (21, ins)))
+    weight = weight.to(dtype)
+    fed = x.bfloat16() if dtype == torch.bfloat16 and products.NATIVE else x
+    for added in (bias, None):
+        wanted = fed.double() @ weight.double().T + (0.0 if added is None else added.double())
+        out = multiplied(x.numpy(), weight, added, threads)
+        torch.testing.assert_close(torch.from_numpy(out), wanted.float(), rtol=1e-5, atol=3e-5 * ins**0.5)
+        for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 17):
+            for begin in (0, 21 - rows):
+                own = multiplied(x[begin : begin + rows].numpy(), weight, added, threads)
+                assert np.array_equal(own, out[begin : begin + rows])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize(("outs", "ins"), [(96, 64), (100, 33), (7, 5), (1, 1), (300, 768)])
+def test_products_are_right_and_rows_independent(dtype: torch.dtype, outs: int, ins: int) -> None:
+    check(dtype, outs, ins)
+
+
+def test_a_team_gives_the_same_bits() -> None:
+    x, weight = np.random.default_rng(0).normal(size=(11, 64)).astype(np.float32), torch.randn(300, 64).bfloat16()
+    assert np.array_equal(multiplied(x, weight, threads=2), multiplied(x, weight))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_processor_without_bf16(kind: str) -> None:
+    name, features = KINDS[kind]
+    if not all(processor_has(feature) for feature in features.replace("+", "").split(",")):
+        pytest.skip("this processor is a lesser one")
+    code = """if True:
+        import torch
+        from core.model import products
+        from tests.core.model.test_products import check
+        assert not products.NATIVE
+        check(torch.bfloat16, 100, 33)
+        check(torch.float32, 100, 33)
+        print(products.LANES)
+    """
+    environment = os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, {"AVX2": "8\n", "AVX-512": "16\n"}[kind]), run.stderr
+
+
+def test_what_is_no_number_stays_none() -> None:
+    x = np.ones((2, 64), np.float32)
+    x[0, 3], x[1, 4] = np.nan, np.inf
+    weight = torch.ones(32, 64, dtype=torch.bfloat16)
+    out = multiplied(x, weight)
+    assert np.isnan(out[0]).all()
+    assert np.isposinf(out[1]).all()
+    for bits in (0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7FFF8000):
+        x[0, 3] = np.array(bits, np.uint32).view(np.float32)
+        assert np.isnan(multiplied(x, weight)[0]).all()
+
+
+@pytest.mark.skipif(not products.NATIVE, reason="this processor multiplies no bf16")
+def test_inputs_are_rounded_as_torch_rounds_them() -> None:
+    x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
+    x[0, :4] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8])  # between two, to even
+    ours = [multiplied(rows.numpy(), torch.eye(64, dtype=torch.bfloat16)) for rows in (x, x.bfloat16().float())]
+    assert np.array_equal(*ours)
+    assert np.array_equal(ours[0], x.bfloat16().float().numpy())
