@@ -29,6 +29,7 @@ LANES = 16 if processor_has("avx512f") else 8  # of a vector register
 NATIVE = LANES == 16 and processor_has("avx512bf16")
 WIDTH = 2 * LANES  # outputs of a panel
 ROWS_AT_ONCE = 8 if LANES == 16 else 6  # that are summed at once; sums of more would not all stay in registers
+AHEAD = 8192  # bytes by which a weight is fetched before it is needed, or memory would idle while rows are summed
 
 Weight = NDArray[np.uint32] | NDArray[np.float32]
 """[panels, steps, WIDTH]: a step is an input in fp32, or two in bf16, the former in a word's lower half."""
@@ -96,6 +97,8 @@ class _Columns:
         sums = [builder.phi(_FLOATS) for _ in places]
         offsets = [4 * LANES * vector for vector in range(vectors)]
         weights = [builder.load(self._at(self._weight, step, offset, _WORDS), align=4) for offset in offsets]
+        for offset in offsets:
+            self._fetch(self._at(self._weight, step, offset + AHEAD, _WORD))
         added = self._products(step, sums, weights)
         following = builder.add(step, ir.Constant(_LONG, 1))
         for value, first, later in zip(
@@ -108,6 +111,11 @@ class _Columns:
         for place, vector in zip(places, added, strict=True):
             builder.store(vector, self._sums(*place), align=4)
         builder.branch(done)
+
+    def _fetch(self, address: Any) -> None:
+        """Ask for what lies there, to be read and kept; where nothing does, nothing happens."""
+        fetch = _function(self._builder, "llvm.prefetch.p0", ir.VoidType(), [address.type, _WORD, _WORD, _WORD])
+        self._builder.call(fetch, [address, *(ir.Constant(_WORD, how) for how in (0, 3, 1))])
 
     def _sums(self, row: int, vector: int) -> Any:
         return self._at(self._out, ir.Constant(_LONG, row), 4 * LANES * vector, _FLOATS)
