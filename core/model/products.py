@@ -30,6 +30,7 @@ NATIVE = LANES == 16 and processor_has("avx512bf16")
 WIDTH = 2 * LANES  # outputs of a panel
 ROWS_AT_ONCE = 8 if LANES == 16 else 6  # that are summed at once; sums of more would not all stay in registers
 AHEAD = 8192  # bytes by which a weight is fetched before it is needed, or memory would idle while rows are summed
+STRETCH = 64  # steps of which more rows than ROWS_AT_ONCE sum one group after another, while they are in the cache
 
 Weight = NDArray[np.uint32] | NDArray[np.float32]
 """[panels, steps, WIDTH]: a step is an input in fp32, or two in bf16, the former in a word's lower half."""
@@ -113,9 +114,8 @@ class _Columns:
         builder.branch(done)
 
     def _fetch(self, address: Any) -> None:
-        """Ask for what lies there, to be read and kept; where nothing does, nothing happens."""
         fetch = _function(self._builder, "llvm.prefetch.p0", ir.VoidType(), [address.type, _WORD, _WORD, _WORD])
-        self._builder.call(fetch, [address, *(ir.Constant(_WORD, how) for how in (0, 3, 1))])
+        self._builder.call(fetch, [address, *(ir.Constant(_WORD, how) for how in (0, 3, 1))])  # to read, keep; data
 
     def _sums(self, row: int, vector: int) -> Any:
         return self._at(self._out, ir.Constant(_LONG, row), 4 * LANES * vector, _FLOATS)
@@ -254,12 +254,16 @@ def _choose_fed(x: Any, weight: Any) -> Callable[..., Any]:  # noqa: ARG001
 @inner
 def add_product(x: Weight, weight: Weight, out: Array) -> None:
     """`out` [rows, columns] += `x` [rows, steps] @ `weight` [steps, columns], a multiple of WIDTH columns."""
-    rows, columns = x.shape[0], weight.shape[1]
+    rows, (steps, columns) = x.shape[0], weight.shape
+    groups = max(1, (rows + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE)
+    number, stretch = (rows + groups - 1) // groups, steps if groups == 1 else STRETCH
     column = 0
     while column < columns:
         wide = rows <= ROWS_AT_ONCE // 2 and column + 2 * WIDTH <= columns  # one row's sums would wait for each other
-        for row in range(0, rows, ROWS_AT_ONCE):
-            _add_few(min(ROWS_AT_ONCE, rows - row), wide, weight[:, column:], x[row:], out[row:, column:])
+        for step in range(0, steps, stretch):
+            part = weight[step : step + stretch, column:]
+            for row in range(0, rows, max(1, number)):
+                _add_few(min(number, rows - row), wide, part, x[row:, step:], out[row:, column:])
         column += 2 * WIDTH if wide else WIDTH
 
 
