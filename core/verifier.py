@@ -51,6 +51,8 @@ class Verifier(EngineThread):
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wire = VerifierWire(self._context, host)
         self._sinks: dict[int, tuple[int, Sink]] = {}
+        self._unheard: set[int] = set()  # sessions of which no run has been handed out
+        self._runs: list[tuple[int, Run]] = []
 
     @property
     def address(self) -> Address:
@@ -76,11 +78,13 @@ class Verifier(EngineThread):
     def _open(self, choices: Sequence[GenerationRequest], sink: Sink) -> Opened:
         numbers = self._engine.open(choices)
         self._sinks |= {number: (index, sink) for index, number in enumerate(numbers)}
+        self._unheard.update(numbers)
         return Opened(numbers, self._engine.wanted())
 
     def _close(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._sinks.pop(number, None)
+            self._unheard.discard(number)
             self._engine.close(number)
 
     def _sockets(self) -> Iterable[zmq.Socket[bytes]]:
@@ -90,19 +94,33 @@ class Verifier(EngineThread):
         for peer, message in self._wire.receive():
             self._engine.receive(peer, message)
         wait = self._engine.wait()
+        if not wait:
+            self._deliver()
         runs = self._engine.step() if wait == 0.0 else []
-        self._wire.send(self._engine.outgoing())  # before the clients: a draft is idle until it hears
-        for number, run in runs:
-            self._deliver(number, run)
+        self._wire.send(self._engine.outgoing())
+        self._runs += runs
+        if any(number in self._unheard for number, _ in runs):
+            self._deliver()
         return wait
 
-    def _deliver(self, number: int, run: Run) -> None:
-        index, sink = self._sinks[number]
-        if run.finish_reason is not None:
-            del self._sinks[number]
-        sink(index, run)
+    def _deliver(self) -> None:
+        """Hand out the runs of the last pass.
+
+        What takes a run to its client runs while the target computes; at once it would be in the way of the drafts,
+        which hear at the same moment and are waited for. A first run does not wait.
+        """
+        runs, self._runs = self._runs, []
+        for number, run in runs:
+            if number not in self._sinks:  # closed meanwhile
+                continue
+            index, sink = self._sinks[number]
+            self._unheard.discard(number)
+            if run.finish_reason is not None:
+                del self._sinks[number]
+            sink(index, run)
 
     def _ended(self) -> None:
+        self._deliver()
         self._wire.close()
         self._context.term()
         stopped = EngineStopped(f"the verifier has stopped: {self.error!r}")

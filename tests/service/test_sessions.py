@@ -32,7 +32,8 @@ def wired(counts: Counter[str]) -> int:
 @pytest.mark.parametrize("k", [1, 7])
 def test_a_generation_makes_the_same_few_serve_calls_however_many_rounds(service: Service, k: int) -> None:
     calls = []
-    for max_tokens in (5, 500):
+    service.answer(chat("Write about the sea.", max_tokens=1))  # a router that was never asked is slower than 20 passes
+    for max_tokens in (20, 500):
         before = serve_calls(service)
         body = chat("Write about the sea.", max_tokens=max_tokens, seed=1, logit_bias=ENDLESS)
         answer = service.answer(body | {"speculation": {"num_speculative_tokens": k}})
