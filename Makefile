@@ -4,9 +4,6 @@ BIN := .venv/bin
 READY := .venv/ready
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
 export RAY_USAGE_STATS_ENABLED := 0
-# As `taskspec serve` has it; tests import Ray before they could say so.
-export RAY_SERVE_ENABLE_HA_PROXY := 1
-export RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo serve test soak lint clean

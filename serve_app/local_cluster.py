@@ -120,10 +120,6 @@ def _guard(token_file: Path) -> None:
 def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboard: int | None) -> None:
     # nobody takes this machine away, and looking out for it is a process of its own beside every Train run
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
-    # HAProxy in place of a proxy in Python: 7 ms of the first token, and a third of what a chunk costs the processors.
-    # It learns at once which replicas are going; the draining period is for load balancers that do not.
-    os.environ.setdefault("RAY_SERVE_ENABLE_HA_PROXY", "1")
-    os.environ.setdefault("RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "1")
     # a job is a command line, and shall find the python that has this package
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     hush()
