@@ -5,10 +5,9 @@
 In process, the target in this one and the shipped draft in another, each pinned to cores of its own where there are
 enough; temperature 0, and the draft never drafts ahead, so that all of a proposal is drafted between a verdict and the
 next pass. Every forward of both notes when it began and ended, of the draft every draw of a proposal, choosing tokens
-included; every verdict notes when it was delivered, which is right after it was sent to the draft; the clock is the
-same in all processes. What is left of a round between its verdict and
-the next pass without the draft's forwards is the critical path outside the models. Leaves a Markdown table on stdout,
-and the same with JSON and a plot in a directory.
+included; every verdict notes when it had been sent to the draft; the clock is the same in all processes. What is left
+of a round between its verdict and the next pass without the draft's forwards is the critical path outside the models.
+Leaves a Markdown table on stdout, and the same with JSON and a plot in a directory.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import os
 import time
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from itertools import pairwise
@@ -31,8 +30,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
+from core.admission import Vocabulary
 from core.generation import GenerationRequest, Run
-from core.messages import OpenSession
+from core.messages import Close, Commit, OpenSession
 from core.model.base import Model
 from core.model.causal_lm import load_model
 from core.sampling_params import SamplingParams
@@ -62,14 +62,14 @@ COLOURS = {
 }
 """Of the parts in their order; the models' are grey."""
 NOTHING = "nothing was drafted"
-EARLY = "the draft began before the verdict was delivered, as it may on the verifier's core"
+EARLY = "the draft began before sending the verdict returned, as it may on the verifier's core"
 LATE = "the pass did not wait for the draft"
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 PROFILING = 128  # forwards of the target before there is work: more than there are
 
 
 class Round(NamedTuple):
-    """A target pass, when its verdict was delivered, the draft's forwards since the pass, and when the next began."""
+    """A target pass, when its verdict was sent, the draft's forwards since the pass, and when the next began."""
 
     target: Span
     verdict: float
@@ -104,22 +104,36 @@ class Round(NamedTuple):
         }
 
 
-class Verdicts:
-    """A sink that keeps when each run of an answer was delivered, and wakes nobody before the last."""
+class Stamping(Verifier):
+    """Keeps when each pass' verdict had been sent to the draft, or would have been."""
+
+    def __init__(self, load: Callable[[], Model], vocabulary: Vocabulary, config: VerifyConfig) -> None:
+        super().__init__(load, vocabulary, config)
+        self.verdicts: list[float] = []
+        self._passes = 0
+        self._send, self._wire.send = self._wire.send, self._stamp  # type: ignore[method-assign]
+
+    def _stamp(self, messages: Iterable[tuple[bytes, Commit | Close]]) -> None:
+        self._send(messages)
+        if self._engine.counts["steps"] > self._passes:
+            self._passes = self._engine.counts["steps"]
+            self.verdicts.append(time.monotonic())
+
+
+class Answer:
+    """A sink that wakes nobody before the last run."""
 
     def __init__(self) -> None:
-        self._moments: list[float] = []
-        self._all: Future[list[float]] = Future()
+        self._complete: Future[None] = Future()
 
     def __call__(self, _: int, run: Run | BaseException) -> None:
-        self._moments.append(time.monotonic())
         if isinstance(run, BaseException):
-            self._all.set_exception(run)
+            self._complete.set_exception(run)
         elif run.finish_reason is not None:
-            self._all.set_result(self._moments)
+            self._complete.set_result(None)
 
-    def wait(self) -> list[float]:
-        return self._all.result()
+    def wait(self) -> None:
+        self._complete.result()
 
 
 class Found(NamedTuple):
@@ -150,7 +164,7 @@ def measure(directory: Path, items: Sequence[Item], max_tokens: int, length: int
 
 
 def rounds(targets: Sequence[Span], drafts: Sequence[Span], verdicts: Sequence[float]) -> list[Round]:
-    """Those of an answer whose `verdicts` were delivered then, among everybody's forwards.
+    """Those of an answer whose `verdicts` were sent then, among everybody's forwards.
 
     The first verdict begins none, for upon it the draft reads the prompt, nor does the last: it has no next pass.
     """
@@ -189,8 +203,8 @@ def _pinned(cores: Sequence[int]) -> Iterator[None]:
 
 
 @contextmanager
-def _verifying(load: Callable[[], Model], directory: Path, config: VerifyConfig) -> Iterator[Verifier]:
-    verifier = Verifier(load, load_tokenizer(directory), config)
+def _verifying(load: Callable[[], Model], directory: Path, config: VerifyConfig) -> Iterator[Stamping]:
+    verifier = Stamping(load, load_tokenizer(directory), config)
     verifier.start()
     try:
         yield verifier
@@ -207,12 +221,12 @@ def _shown(items: Sequence[Item]) -> Iterator[Item]:
             progress.update(shown, advance=1, refresh=True)
 
 
-def _answer(verifier: Verifier, draft: DraftProcess, item: Item, max_tokens: int, length: int) -> list[float]:
-    """When the verdicts of the item's answer were delivered."""
+def _answer(verifier: Stamping, draft: DraftProcess, item: Item, max_tokens: int, length: int) -> list[float]:
+    """When the verdicts of the item's answer were sent."""
     params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=0.0)
     request = GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
-    verdicts = Verdicts()
-    (session,), _ = verifier.open([request], verdicts).result()
+    answer, earlier = Answer(), len(verifier.verdicts)
+    (session,), _ = verifier.open([request], answer).result()
     draft.open(
         OpenSession(
             session=session,
@@ -225,7 +239,8 @@ def _answer(verifier: Verifier, draft: DraftProcess, item: Item, max_tokens: int
             num_speculative_tokens=length,
         )
     )
-    return verdicts.wait()
+    answer.wait()
+    return verifier.verdicts[earlier:]
 
 
 def as_json(found: Found) -> dict[str, object]:
