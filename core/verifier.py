@@ -120,9 +120,9 @@ class Verifier(EngineThread):
             sink(index, run)
 
     def _ended(self) -> None:
-        self._deliver()
         self._wire.close()
         self._context.term()
+        self._deliver()
         stopped = EngineStopped(f"the verifier has stopped: {self.error!r}")
         stopped.__cause__ = self.error
         for index, sink in self._sinks.values():

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from itertools import pairwise
@@ -30,21 +29,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
-from core.admission import Vocabulary
 from core.generation import GenerationRequest, Run
-from core.messages import Close, Commit, OpenSession
+from core.messages import OpenSession
 from core.model.base import Model
 from core.model.causal_lm import load_model
 from core.sampling_params import SamplingParams
 from core.tokenizer import load_tokenizer
-from core.verifier import Verifier
 from core.verify_engine import VerifyConfig
 from tests.bench import machine
 from tests.bench.engines import DraftProcess, ShippedDraft
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.items import GENERAL, Item, first_held_out
 from tests.bench.output import save
-from tests.bench.timed_models import PREFILLING, Span, Spans, TimedModel, timed
+from tests.bench.timed_models import PREFILLING, Span, Spans, Stamping, TimedModel, timed
 
 TARGET, DRAFT = "the target's pass", "the draft's forwards, all of a round"
 AFTER = "the target's pass to the verdict"
@@ -102,22 +99,6 @@ class Round(NamedTuple):
             TO_PASS: self.next_pass - self.drafts[-1].ended,
             CRITICAL: self.next_pass - self.verdict - drafting,
         }
-
-
-class Stamping(Verifier):
-    """Keeps when each pass' verdict had been sent to the draft, or would have been."""
-
-    def __init__(self, load: Callable[[], Model], vocabulary: Vocabulary, config: VerifyConfig) -> None:
-        super().__init__(load, vocabulary, config)
-        self.verdicts: list[float] = []
-        self._passes = 0
-        self._send, self._wire.send = self._wire.send, self._stamp  # type: ignore[method-assign]
-
-    def _stamp(self, messages: Iterable[tuple[bytes, Commit | Close]]) -> None:
-        self._send(messages)
-        if self._engine.counts["steps"] > self._passes:
-            self._passes = self._engine.counts["steps"]
-            self.verdicts.append(time.monotonic())
 
 
 class Answer:

@@ -1,4 +1,4 @@
-"""Models that note when each of their forwards began and ended, here and in other processes.
+"""Models that note when each of their forwards began and ended, here and in other processes, and a verifier that does.
 
 Enters: a model, or what a process makes one of. Leaves: spans on the clock that all processes of a machine share.
 """
@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import NamedTuple
 
 import torch
 
+from core.admission import Vocabulary
 from core.guess import Ending, Guess
+from core.messages import Close, Commit
 from core.model.base import Model, Rows
+from core.verifier import Verifier
+from core.verify_engine import VerifyConfig
 from tests.bench.engines import Loaded
 
 PREFILLING = 16  # forwards of a prompt: more than there are
@@ -92,3 +96,19 @@ class TimedModel:
     def load(self) -> Model:
         os.sched_setaffinity(0, self.cores)
         return timed(self.model.load(), self.spans)
+
+
+class Stamping(Verifier):
+    """Keeps when each pass' verdict had been sent to the draft, or would have been."""
+
+    def __init__(self, load: Callable[[], Model], vocabulary: Vocabulary, config: VerifyConfig) -> None:
+        super().__init__(load, vocabulary, config)
+        self.verdicts: list[float] = []
+        self._passes = 0
+        self._send, self._wire.send = self._wire.send, self._stamp  # type: ignore[method-assign]
+
+    def _stamp(self, messages: Iterable[tuple[bytes, Commit | Close]]) -> None:
+        self._send(messages)
+        if self._engine.counts["steps"] > self._passes:
+            self._passes = self._engine.counts["steps"]
+            self.verdicts.append(time.monotonic())

@@ -1,4 +1,4 @@
-"""What compiled loops share: an exponential that is right, and machine code kept for as long as its sources stand."""
+"""What compiled loops share: arithmetic that is right to the bit, and machine code kept while its sources stand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 from core.model import kernels
-from core.model.compiling import exponential, kept_of
+from core.model.compiling import exponential, fused, kept_of, total
 
 
 def test_the_exponential_is_right() -> None:
@@ -20,6 +21,28 @@ def test_the_exponential_is_right() -> None:
     np.testing.assert_allclose(ours, np.exp(numbers.astype(np.float64)), rtol=4e-7)
     low, high = exponential(np.float32(-np.inf)), exponential(np.float32(np.inf))
     assert (low, high) == (exponential(np.float32(-87)), exponential(np.float32(88)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 65, 768, 1001])
+def test_a_sum_is_taken_by_halves_to_the_bit(size: int) -> None:
+    numbers = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    left = numbers.copy()
+    while left.size > 1:
+        half = (left.size + 1) // 2
+        left[: left.size - half] += left[half:]
+        left = left[:half]
+    assert total(numbers) == left[0]
+
+
+def test_a_fused_product_is_rounded_once() -> None:
+    near, less = np.float32(1 + 2**-12), np.float32(-1 - 2**-11)
+    assert near * near + less == 0.0
+
+    @njit
+    def once(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
+        return fused(a, b, c)
+
+    assert once(near, near, less) == 2**-24
 
 
 @pytest.fixture
