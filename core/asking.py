@@ -17,11 +17,12 @@ from core.estimator import Expected
 from core.reply import Reply
 from core.step_costs import StepCosts
 
-FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # asks between two looks at a draft that does not pay
+FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that does not pay
 LEARNING, EXPLORE = 8, 16  # the first asks, then one in so many, are for all there may be: so it is learned about
-RECENT = 32  # passes by which it is judged whether a draft is wanted
-HARDLY = 0.02  # of them in which asking paid: it is not
-SPARED = 3  # of four sessions, where a draft is not wanted
+BESIDE_OTHERS = (
+    0.25  # by how much better it must be what takes drafts: others' are opened, and share cores with the pass
+)
+SPARED = 15  # of sixteen sessions, where a draft is not wanted
 
 
 class Ask(NamedTuple):
@@ -62,41 +63,58 @@ def best_ask(expected: Sequence[Expected], reply: Reply, others: Prospect, costs
     return Ask(length, best_rate * each)
 
 
+def pays(planned: Prospect, sessions: int, costs: StepCosts) -> bool:
+    """Whether a pass over so many sessions is better, clearly where they are many, as planned than with no proposals.
+
+    What is best for each session alone need not be for all: where each finds that the others wait anyway, all wait.
+    """
+    plain, seconds = costs.seconds(sessions), planned.wait + costs.seconds(round(planned.rows))
+    better = 1.0 + BESIDE_OTHERS * (1.0 - 1.0 / sessions)
+    return plain == 0.0 or planned.tokens * plain > better * sessions * seconds
+
+
+def would_pay(expected: Sequence[Expected], reply: Reply, sessions: int, costs: StepCosts) -> bool:
+    """Whether it paid to ask such drafts for anything if each of so many sessions had one."""
+    plans = (
+        Prospect(sessions * tokens, sessions * (1 + proposed), reply.mean(proposed), sessions)
+        for tokens, proposed in expected[1:]
+    )
+    return any(pays(plan, sessions, costs) for plan in plans)
+
+
 class Probe:
     """Now and then more is asked of an adapter's drafts than seems best, to see whether they are better than it seems.
 
-    Ones that do not pay are asked for one token, ever more rarely while they guess wrong, at every ask while they guess
-    right.
+    Ones that do not pay are asked for one token, ever more rarely while they guess wrong, in every pass while they
+    guess right.
     """
 
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE
         self._since = 0
         self._asks = 0
-        self._paid = 1.0  # share of the passes of late in which asking paid
 
-    @property
-    def wanted(self) -> bool:
-        """Whether asking has paid of late, were it only in one pass."""
-        return self._paid > HARDLY
-
-    def judge(self, *, paid: bool) -> None:
-        """Whether asking paid for any session of a pass; called once a pass, however many sessions it was for."""
-        self._paid += (paid - self._paid) / RECENT
+    def next_pass(self) -> None:
+        """Called once before the asks for a pass, however many sessions they are for."""
+        self._since += 1
 
     def right(self) -> None:
         """A proposal was accepted."""
         self._pause = 1
 
-    def ask(self, best: Ask, most: int) -> Ask:
-        """What to ask for where `best` is best and `most` the most; called at every ask."""
-        self._since += 1
-        if best.most > 0:
+    def ask(self, best: Ask, most: int, *, together: bool = True) -> Ask:
+        """What to ask for where `best` is best and `most` the most; called at every ask.
+
+        `together`: whether it pays to ask what is best for each; where it does not, that a draft is right is no news.
+        """
+        if best.most and together:
             self._asks += 1
             return best if self._asks > LEARNING and self._asks % EXPLORE else Ask(most, best.worth)
-        if self._since < self._pause:
-            return best
-        self._pause, self._since = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE), 0
+        if self._since < (max(self._pause, FIRST_PAUSE) if best.most else self._pause):
+            return Ask(0)
+        if not best.most:
+            self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+        self._since = 0
         return Ask(1)
 
 

@@ -6,10 +6,11 @@ bring to a pass now and later. Whatever a draft says can only cost speed: it is 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from core.asking import Ask, Probe, Prospect, best_ask
+from core.asking import Ask, Probe, Prospect, best_ask, pays, would_pay
 from core.estimator import Acceptance
 from core.generation import Run
 from core.messages import Close, Commit, Propose
@@ -20,6 +21,15 @@ from core.step_rule import Standing
 from core.verify_session import Seat, VerifySession
 
 WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it
+
+
+@dataclass(slots=True)
+class _Adapter:
+    """What is known of an adapter's drafts; the reply is that of the process which drafted with it last."""
+
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    probe: Probe = field(default_factory=Probe)
+    reply: Reply = field(default_factory=Reply)
 
 
 class Seats:
@@ -37,9 +47,9 @@ class Seats:
         self._num_valid = num_valid
         self._lease = lease
         self._replies: Recent[bytes, Reply] = Recent(Reply)  # of every draft process
-        self._acceptance: Recent[str, Acceptance] = Recent(Acceptance)  # of every adapter
-        self._probes: Recent[str, Probe] = Recent(Probe)  # of every adapter
-        self._pass = Prospect()  # the next one, as it was foreseen after the last
+        self._adapters: Recent[str, _Adapter] = Recent(_Adapter)
+        self._pass = Prospect()  # the next one, as it was planned after the last
+        self._running = 1  # sessions in it
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
     def receive(self, peer: bytes, session: VerifySession | None, message: Propose, now: float) -> None:
@@ -70,9 +80,15 @@ class Seats:
         self._outbox.clear()
         return messages
 
-    def wanted(self) -> dict[str, bool]:
-        """Whether anything is wanted of an adapter's drafts, of all that were asked, the last asked last."""
-        return {adapter: probe.wanted for adapter, probe in self._probes.items()}
+    def wanted(self, sessions: int, most: int) -> dict[str, bool]:
+        """Whether an adapter's drafts would pay if all of so many sessions had one that may propose so many tokens.
+
+        Of all adapters that were asked, the last asked last.
+        """
+        return {
+            name: would_pay(adapter.acceptance.expected(most), adapter.reply, sessions, self._costs)
+            for name, adapter in self._adapters.items()
+        }
 
     def leave(self, session: VerifySession) -> None:
         """The session is over."""
@@ -83,16 +99,17 @@ class Seats:
         """What became of a proposal."""
         seat = session.seat
         if seat is not None and run.proposed:
-            self._acceptance.of(seat.adapter).observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
+            adapter = self._adapters.of(seat.adapter)
+            adapter.acceptance.observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
             if run.accepted:
-                self._probes.of(seat.adapter).right()
+                adapter.probe.right()
 
     def standing(self, session: VerifySession, now: float) -> Standing:
         """What a session whose prompt is computed would bring to a pass."""
         seat, proposed = session.seat, len(session.proposals())
         if seat is None:
             return Standing(0.0, 1.0, 1.0, 1, 1)
-        acceptance = self._acceptance.of(seat.adapter)
+        acceptance = self._adapters.of(seat.adapter).acceptance
         later = acceptance.expected(session.most())[-1]
         waits = session.most() > proposed and not self._lapsed(seat, now)
         return Standing(
@@ -111,9 +128,13 @@ class Seats:
         tokens = plain + sum(prospect.tokens for prospect in prospects)
         rows = plain + sum(prospect.rows for prospect in prospects)
         longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
+        planned = [prospect.wait for prospect in prospects if prospect.rows > 1]
         self._pass = Prospect(tokens, rows, longest, len(drafted))
+        self._running = max(1, num_running)
+        together = not planned or pays(self._pass._replace(wait=max(planned)), self._running, self._costs)
         known: dict[tuple[bytes, int, Prospect], Ask] = {}  # sessions that are alike are asked alike
-        paid: defaultdict[Probe, bool] = defaultdict(bool)
+        for probe in {self._adapters.of(session.seat.adapter).probe for session in drafted if session.seat}:
+            probe.next_pass()
         for session, own in zip(drafted, prospects, strict=True):
             seat = session.seat
             assert seat is not None
@@ -122,26 +143,24 @@ class Seats:
             alike = (seat.peer, session.max_proposed, others)
             if alike not in known:
                 known[alike] = self._best(session, others)
-            best, probe = known[alike], self._probes.of(seat.adapter)
-            paid[probe] |= best.most > 0
-            session.ask = probe.ask(best, session.max_proposed)
-            session.probing = session.ask.most > best.most == 0
+            session.plan = known[alike]
+            probe = self._adapters.of(seat.adapter).probe
+            session.ask = probe.ask(session.plan, session.max_proposed, together=together)
+            session.probing = session.ask.most > 0 and not (together and session.plan.most)
             if session.ask.most or not seat.idle:
                 self._tell(session, now)
-        for probe, any_paid in paid.items():
-            probe.judge(paid=any_paid)
 
     def _prospect(self, session: VerifySession) -> Prospect:
-        """What the session's next pass is expected to be, as things stand."""
+        """What the session's next pass is planned to be."""
         seat = session.seat
         assert seat is not None
-        tokens, proposed = self._acceptance.of(seat.adapter).expected(session.most())[-1]
+        tokens, proposed = self._adapters.of(seat.adapter).acceptance.expected(session.planned())[-1]
         return Prospect(tokens, 1 + proposed, seat.reply.mean(proposed), 1)
 
     def _best(self, session: VerifySession, others: Prospect) -> Ask:
         seat = session.seat
         assert seat is not None
-        expected = self._acceptance.of(seat.adapter).expected(session.max_proposed)
+        expected = self._adapters.of(seat.adapter).acceptance.expected(session.max_proposed)
         return best_ask(expected, seat.reply, others, self._costs)
 
     def _tell(self, session: VerifySession, now: float) -> None:
@@ -168,7 +187,12 @@ class Seats:
             if seat is not None:
                 self._outbox[seat.peer, session.number] = Close(session.number, seat.number)
             session.seat = Seat(peer, message.seat, now, self._replies.of(peer))
-            session.ask = self._best(session, self._pass)
+            adapter = self._adapters.of(session.seat.adapter)
+            adapter.reply = session.seat.reply
+            expected = adapter.acceptance.expected(session.max_proposed)
+            session.plan = self._best(session, self._pass)
+            paying = would_pay(expected, adapter.reply, self._running, self._costs)
+            session.ask = session.plan if paying else Ask(0)
             return True
         if message.seat < seat.number or peer != seat.peer:
             self._outbox[peer, session.number] = Close(session.number, message.seat)

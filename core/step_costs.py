@@ -72,7 +72,7 @@ class StepCosts:
         self._shape[size] *= 1.0 + _SHAPE_GAIN * beyond
 
     def seconds(self, rows: int) -> float:
-        """0 before any measurement; outside of what was measured, the nearest."""
+        """0 before any measurement; below what was measured the least of it, beyond it as the upper half goes on."""
         if not self._shape:
             return 0.0
         if not self._told:
@@ -90,7 +90,10 @@ class StepCosts:
         sizes, seconds, rates, caps = self._curve
         above = bisect_left(sizes, rows)
         if above == len(sizes):
-            return min(rates[-1] * rows, seconds[-1])
+            largest, half = sizes[-1], sizes[-1] // 2
+            known = self._estimate(largest)
+            each = (known - self._estimate(half)) / (largest - half)
+            return min(rates[-1] * rows, known + each * (rows - largest))
         if sizes[above] == rows:
             return min(rates[above] * rows, caps[above])
         if above == 0:

@@ -116,8 +116,9 @@ class VerifyEngine:
         return self._seats.outgoing()
 
     def wanted(self) -> dict[str, bool]:
-        """Whether anything is wanted of an adapter's drafts, of all that were asked, the last asked last."""
-        return self._seats.wanted()
+        """Whether an adapter's drafts would pay were all sessions to have one; of all asked, the last asked last."""
+        sessions = min(max(1, len(self._sessions)), self.config.max_sessions)
+        return self._seats.wanted(sessions, self.config.num_speculative_tokens)
 
     def wait(self) -> float | None:
         """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""

@@ -71,11 +71,14 @@ class Seat:
         if ask is None:
             return False
         self.misses = 0
-        seconds, expected = now - ask.at, self.reply.mean(num_tokens)
-        if waited or not self.reply.known or seconds < expected:
+        seconds = now - ask.at
+        least = min(seconds, _BEYOND * ask.in_vain)
+        if waited:
             self.reply.observe(num_tokens, seconds)
-        elif (least := min(seconds, _BEYOND * ask.in_vain)) > expected:
+        elif self.reply.known and least > self.reply.mean(num_tokens):
             self.reply.observe(num_tokens, least)
+        else:
+            self.reply.observe_at_most(num_tokens, seconds)
         return True
 
     def arrival(self, length: int, likely: float, most: int, now: float) -> float:
@@ -105,7 +108,8 @@ class VerifySession:
         self.chain = chain
         self.noise = NoiseWindow(chain.params.seed, chain.choice)
         self.max_proposed = max_proposed
-        self.ask = Ask(max_proposed)  # of the draft's next proposal
+        self.plan = Ask(max_proposed)  # what is best to ask of its draft, where the drafts of all are asked
+        self.ask = self.plan  # of the draft's next proposal
         self.probing = False  # it is asked to see how good the draft is
         self.leader = leader  # its prompt is computed by this session, then forked
         self.followers: list[VerifySession] = []  # whose leader this one is
@@ -124,6 +128,10 @@ class VerifySession:
     def most(self) -> int:
         """How many proposals the next pass would take of it."""
         return self.chain.limit_proposals(self.ask.most) if self.seat is not None else 0
+
+    def planned(self) -> int:
+        """How many proposals the next pass would take by the plan."""
+        return self.chain.limit_proposals(self.plan.most) if self.seat is not None else 0
 
     def lead_on(self) -> VerifySession:
         """Hand the followers to the first of them, which is returned."""

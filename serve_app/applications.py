@@ -32,12 +32,13 @@ QUIET = {"enable_access_log": False}  # a line per request and per call of a dep
 ENVIRONMENT = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0", "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0"}
 
 
-def core_application(served: Served) -> Application:
+def core_application(served: Served, verifier_class: type[TargetVerifier] = TargetVerifier) -> Application:
     """Ingress, router and verifier."""
     config = served.config
     verifier = _deployment(
-        TargetVerifier,
+        verifier_class,
         config.target.actors,
+        name="TargetVerifier",
         max_ongoing_requests=config.target.max_sessions,
         max_queued_requests=config.target.max_queued,
         environment=TEAM if config.target.threads > 1 else {},

@@ -8,21 +8,20 @@ import torch
 
 from core.errors import ConfigError
 from core.family import locate
-from core.model.base import Model
-from core.model.causal_lm import load_model
+from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
 from core.model.loader import resolve
 from core.model.pages import pages_for
 from serve_app.config import Draft, Target
 
 
-def load_target(target: Target) -> Model:
+def load_target(target: Target) -> CausalLM:
     """The target, as its configuration says. Raises `ConfigError` where `cache_tokens` is less than a context."""
     path = resolve(locate(target.model))
     return _load(path, target.dtype, target.device, _target_pages(target, path), compiled=target.compiled)
 
 
-def load_draft(draft: Draft, directory: str | None) -> Model:
+def load_draft(draft: Draft, directory: str | None) -> CausalLM:
     """What a pool serves: the draft with the PEFT adapter of `directory` merged, or the whole model that lies there.
 
     Its cache holds a whole context for every session: a draft can neither preempt one nor let it wait.
@@ -61,6 +60,6 @@ def _load(
     *,
     adapter: str | None = None,
     compiled: bool | None = None,
-) -> Model:
+) -> CausalLM:
     kind = getattr(torch, dtype)
     return load_model(path, dtype=kind, device=device, num_pages=num_pages, adapter=adapter, compiled=compiled)

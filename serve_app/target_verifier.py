@@ -18,10 +18,11 @@ import torch
 from core.family import locate
 from core.generation import GenerationRequest, Run
 from core.messages import Address
+from core.model.causal_lm import CausalLM
 from core.tokenizer import load_tokenizer
 from core.verifier import Opened, Verifier
 from core.verify_engine import VerifyConfig
-from serve_app.config import ServiceConfig, pool_of
+from serve_app.config import ServiceConfig, Target, pool_of
 from serve_app.loading import load_target
 from serve_app.metrics import Metrics
 
@@ -54,8 +55,11 @@ class TargetVerifier:
         self._metrics = Metrics("verifier")
         tokenizer = load_tokenizer(locate(target.model))
         host = ray.util.get_node_ip_address()
-        self._verifier = Verifier(partial(load_target, target), tokenizer, limits, host)
+        self._verifier = Verifier(partial(self._model, target), tokenizer, limits, host)
         self._verifier.start()
+
+    def _model(self, target: Target) -> CausalLM:
+        return load_target(target)
 
     async def generate(self, choices: list[GenerationRequest]) -> AsyncIterator[Started | tuple[int, Run]]:
         """First `Started`, then (choice, run) as passes commit them, until every choice has finished."""

@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.asking import EXPLORE, LEARNING, LONGEST_PAUSE, RECENT, Ask, Probe, Prospect, Sparing, best_ask
+from core.asking import (
+    BESIDE_OTHERS,
+    EXPLORE,
+    FIRST_PAUSE,
+    LEARNING,
+    LONGEST_PAUSE,
+    SPARED,
+    Ask,
+    Probe,
+    Prospect,
+    Sparing,
+    best_ask,
+    pays,
+    would_pay,
+)
 from core.draft_engine import DraftConfig, DraftEngine
 from core.estimator import Expected
 from core.messages import Commit
@@ -110,17 +125,78 @@ def test_a_chain_that_ends_where_it_is_not_worth_it_has_the_best_rate(
     assert rate(length) >= 0.99 * max(map(rate, range(13)))
 
 
+# ---- all sessions together
+
+
+@pytest.mark.parametrize("sessions", [1, 4])
+def test_a_plan_must_be_better_than_no_proposals_the_clearer_the_more_sessions(sessions: int) -> None:
+    even = 1.5 * sessions  # tokens, where a pass takes a second and drafts half of one
+    clearly = 1.0 + BESIDE_OTHERS * (1.0 - 1.0 / sessions)
+    answers = [
+        pays(Prospect(times * clearly * even, 12, 0.5, sessions), sessions, costs(1.0, 0.0)) for times in (0.99, 1.01)
+    ]
+    assert answers == [False, True]
+
+
+def test_before_any_pass_was_measured_all_plans_pay() -> None:
+    assert pays(Prospect(), 4, StepCosts())
+
+
+def test_a_draft_that_pays_for_one_session_does_not_where_rows_are_many_and_dear() -> None:
+    dear_rows = costs(1.0, 0.05)
+    paying = [would_pay(expected(0.6), replies(0.05, 0.01), sessions, dear_rows) for sessions in (1, 2, 32)]
+    assert paying == [True, True, False]
+
+
+def test_a_draft_that_is_slow_to_answer_pays_for_many_sessions_that_wait_together() -> None:
+    assert not would_pay(expected(0.6), replies(2.0, 0.0), 1, costs(1.0, 0.01))
+    assert would_pay(expected(0.6), replies(0.2, 0.0), 16, costs(1.0, 0.01))
+
+
+def test_a_useless_draft_would_never_pay() -> None:
+    assert not any(would_pay(expected(0.0), Reply(), sessions, costs(1.0, 0.0)) for sessions in (1, 8, 32))
+
+
 # ---- looking again
+
+
+def looks(probe: Probe, passes: int) -> list[int]:
+    """What a draft that does not pay is asked for in so many passes of one session."""
+    asked = []
+    for _ in range(passes):
+        probe.next_pass()
+        asked.append(probe.ask(Ask(0), 8).most)
+    return asked
 
 
 def test_probes_of_a_draft_that_does_not_pay_become_rare() -> None:
     probe = Probe()
     assert probe.ask(Ask(5, 0.3), 8) == Ask(8, 0.3)
-    asked = [probe.ask(Ask(0), 8).most for _ in range(1000)]
+    asked = looks(probe, 1000)
     assert sum(asked[:50]) <= 2
-    assert 0 < sum(asked[200:]) <= 800 / LONGEST_PAUSE + 1
+    assert 0 < sum(asked[300:]) <= 700 / LONGEST_PAUSE + 1
     probe.right()
-    assert [probe.ask(Ask(0), 8).most for _ in range(3)] == [1, 0, 0]
+    assert looks(probe, 3) == [1, 0, 0]
+
+
+def test_a_draft_that_is_right_but_pays_for_no_batch_like_this_is_looked_at_now_and_then() -> None:
+    probe, looked = Probe(), 0
+    for _ in range(10 * FIRST_PAUSE):
+        probe.next_pass()
+        if probe.ask(Ask(4, 0.3), 8, together=False).most:
+            looked += 1
+            probe.right()
+    assert looked == 10
+
+
+def test_however_many_sessions_a_pass_has_one_of_them_looks() -> None:
+    probe = Probe()
+    looks(probe, 1000)
+    asked = 0
+    for _ in range(10 * LONGEST_PAUSE):
+        probe.next_pass()
+        asked += sum(probe.ask(Ask(0), 8).most for _ in range(16))
+    assert asked == 10
 
 
 def test_at_first_and_now_and_then_all_is_asked_for() -> None:
@@ -129,22 +205,10 @@ def test_at_first_and_now_and_then_all_is_asked_for() -> None:
     assert asked == {Ask(8, 0.3): LEARNING + 10, Ask(5, 0.3): 10 * EXPLORE - LEARNING - 10}
 
 
-def test_a_draft_is_wanted_until_asking_has_not_paid_for_long_and_as_soon_as_it_pays() -> None:
-    probe = Probe()
-    for _ in range(2 * RECENT):
-        probe.judge(paid=False)
-    assert probe.wanted
-    for _ in range(8 * RECENT):
-        probe.judge(paid=False)
-    assert not probe.wanted
-    probe.judge(paid=True)
-    assert probe.wanted
-
-
-def test_of_four_sessions_the_first_has_a_draft_that_is_not_wanted() -> None:
+def test_of_many_sessions_the_first_has_a_draft_that_is_not_wanted() -> None:
     sparing = Sparing()
-    spared = [(sparing.spares("a", wanted=False), sparing.spares("b", wanted=False))[0] for _ in range(12)]
-    assert spared == [False, True, True, True] * 3
+    spared = [(sparing.spares("a", wanted=False), sparing.spares("b", wanted=False))[0] for _ in range(3 * SPARED + 3)]
+    assert spared == [False, *SPARED * [True]] * 3
 
 
 def test_the_first_session_since_a_draft_was_wanted_has_it() -> None:
@@ -178,8 +242,28 @@ def test_a_good_draft_is_asked_for_all_it_may_bring() -> None:
     assert sorted(proposed)[len(proposed) // 2] == VerifyConfig().num_speculative_tokens
 
 
-def test_a_draft_is_not_wanted_after_as_many_passes_with_many_sessions_as_with_one() -> None:
-    assert passes_until_unwanted(16) == passes_until_unwanted(1) > 3 * RECENT
+def test_where_rows_are_dear_many_sessions_go_without_proposals_and_the_last_one_has_them_again() -> None:
+    simulation = Simulation()
+
+    def dear_by_the_row(batch: Sequence[Rows]) -> None:
+        simulation.clock.now += PASS * (0.6 + 0.05 * sum(len(rows.tokens) for rows in batch))
+
+    simulation.target.model.on_forward = dear_by_the_row
+    lengths = [400] + 15 * [150]
+    numbers = [simulation.generate(request(length)) for length in lengths]
+    draft = simulation.draft(PASS / 50, PartlyRight(3))
+    for number, length in zip(numbers, lengths, strict=True):
+        simulation.join(draft, number, request(length))
+    wanted = []
+    while len(simulation.target.runs[numbers[0]]) < 140:
+        simulation.turn()
+        wanted.append(all(simulation.target.engine.wanted().values()))
+    simulation.run()
+    proposed = [run.proposed for run in simulation.target.runs[numbers[0]]]
+    assert sum(proposed[40:140]) <= 0.2 * 100
+    assert not wanted[-1]
+    assert sum(proposed[-40:]) >= 2 * 40
+    assert tuple(t for run in simulation.target.runs[numbers[0]] for t in run.tokens) == plain_tokens(request(400))
 
 
 def test_a_draft_that_gets_better_is_asked_again() -> None:

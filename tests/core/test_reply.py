@@ -25,6 +25,26 @@ def test_a_reply_of_one_length_leaves_the_rest_to_proportion() -> None:
     assert [reply.mean(tokens) for tokens in (0, 4, 9)] == pytest.approx([0.001, 0.005, 0.010])
 
 
+def test_an_answer_that_was_not_timed_makes_a_guess_that_the_first_timed_one_replaces() -> None:
+    reply = Reply()
+    for seconds in (0.020, 0.014, 0.030):
+        reply.observe_at_most(1, seconds)
+    assert reply.known
+    assert reply.mean(1) == pytest.approx(0.007)
+    reply.observe(1, 0.003)
+    assert reply.mean(1) == pytest.approx(0.003)
+
+
+def test_of_answers_that_were_not_timed_only_those_quicker_than_expected_count_beside_timed_ones() -> None:
+    reply = Reply()
+    for _ in range(20):
+        reply.observe(4, 0.005)
+    reply.observe_at_most(4, 0.014)
+    assert reply.mean(4) == pytest.approx(0.005)
+    reply.observe_at_most(4, 0.003)
+    assert 0.003 < reply.mean(4) < 0.005
+
+
 @given(st.lists(st.tuples(st.integers(0, 16), st.floats(0.0, 10.0)), min_size=1, max_size=60), st.integers(0, 16))
 def test_a_reply_never_takes_less_than_nothing(answers: list[tuple[int, float]], tokens: int) -> None:
     reply = Reply()

@@ -18,7 +18,14 @@ def test_what_a_pass_costs_lies_between_the_sizes_measured() -> None:
     measured = StepCosts()
     measured.observe(1, 0.010)
     measured.observe(5, 0.014)
-    assert [measured.seconds(rows) for rows in (1, 4, 7, 300)] == pytest.approx([0.010, 0.013, 0.014, 0.014])
+    assert [measured.seconds(rows) for rows in (1, 4, 5)] == pytest.approx([0.010, 0.013, 0.014])
+
+
+def test_more_rows_than_were_ever_measured_go_on_as_the_upper_half_of_those_that_were() -> None:
+    measured = StepCosts()
+    for rows, seconds in ((1, 0.010), (16, 0.010), (32, 0.012), (64, 0.020)):
+        measured.observe(rows, seconds)
+    assert [measured.seconds(rows) for rows in (96, 256)] == pytest.approx([0.028, 0.068])
 
 
 def test_one_pass_in_a_bad_moment_is_not_believed_for_ever() -> None:

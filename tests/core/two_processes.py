@@ -20,10 +20,11 @@ from core.family import DRAFT_DIR, TARGET_DIR
 from core.generation import GenerationRequest, Run
 from core.id_map import same_id_map
 from core.messages import OpenSession
-from core.model.causal_lm import load_model
+from core.model.causal_lm import CausalLM, load_model
 from core.tokenizer import load_tokenizer
 from core.verifier import Verifier
 from core.verify_engine import VerifyConfig
+from tests.core.unhurried import unhurried
 
 
 def say(message: object) -> None:
@@ -31,10 +32,12 @@ def say(message: object) -> None:
     sys.stdout.buffer.flush()
 
 
+def load_target() -> CausalLM:
+    return unhurried(load_model(TARGET_DIR, dtype=torch.bfloat16, num_pages=128))
+
+
 def run_target() -> None:
-    # As the family's service does: in compiled loops its passes are so quick that no draft would be asked.
-    load = partial(load_model, TARGET_DIR, dtype=torch.bfloat16, num_pages=128, compiled=False)
-    verifier = Verifier(load, load_tokenizer(TARGET_DIR), VerifyConfig())
+    verifier = Verifier(load_target, load_tokenizer(TARGET_DIR), VerifyConfig())
     verifier.start()
     say(verifier.address)
     for line in sys.stdin:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from ray.serve.handle import DeploymentResponseGenerator
 
-from core.asking import Sparing
+from core.asking import SPARED, Sparing
 from core.generation import GenerationRequest, Run
 from core.messages import Address, OpenSession
 from core.sampling_params import SamplingParams
@@ -157,8 +157,8 @@ def test_the_ingress_spares_sessions_the_drafts_that_the_verifier_does_not_want(
     unwanted = unwanted_pools({draft_label(task, "/bundles/new"): False, draft_label("code", None): True})
 
     def spared(task: str, unwanted: frozenset[str]) -> list[bool]:
-        return [SpeculativeIngress.spares(ingress, task, started(70, unwanted=unwanted)) for _ in range(8)]
+        return [SpeculativeIngress.spares(ingress, task, started(70, unwanted=unwanted)) for _ in range(2 * SPARED + 2)]
 
-    assert spared(task, unwanted) == [False, True, True, True] * 2
+    assert spared(task, unwanted) == [False, *SPARED * [True]] * 2
     assert not any(spared("code", unwanted) + spared(task, frozenset()))
-    assert ingress._counts == Counter(drafts_spared=6)
+    assert ingress._counts == Counter(drafts_spared=2 * SPARED)

@@ -19,10 +19,11 @@ from ray import serve
 from ray.serve import RunTarget
 
 from core.family.corpora import TASKS, Item, items
-from serve_app.applications import CORE, draft_application, targets
+from serve_app.applications import CORE, core_application, draft_application, targets
 from serve_app.bundled import Served, with_bundle
 from serve_app.config import GENERAL, ServiceConfig, load_config, pool_application
 from tests.service.adversarial import AdversarialPool
+from tests.service.unhurried_verifier import UnhurriedVerifier
 
 ADVERSARIAL = "adversarial"
 LATE = "late"  # known, but its pool is not deployed when the service starts
@@ -103,14 +104,18 @@ def _counts(deployment: str, application: str) -> Counter[str]:
 
 
 def _as_tested(target: RunTarget, served: Served) -> RunTarget:
+    if target.name == CORE:
+        return RunTarget(core_application(served, UnhurriedVerifier), CORE, "/")
     if target.name != pool_application(ADVERSARIAL):
         return target
     return RunTarget(draft_application(served, ADVERSARIAL, AdversarialPool), target.name, None)
 
 
 def _served() -> Served:
-    """The shipped bundle with fewer pools, and two of the tests' own."""
-    shipped = with_bundle(load_config("family"))
+    """The shipped bundle with fewer pools, and two of the tests' own; the target runs as larger ones do."""
+    family = load_config("family")
+    target = family.target.model_copy(update={"compiled": None})
+    shipped = with_bundle(family.model_copy(update={"target": target}))
     tasks = [task for task in shipped.drafts if task != GENERAL][:TASKS_SERVED]
     assert len(tasks) == TASKS_SERVED, "the shipped bundle has too few tasks to be tested"
     drafts = {task: shipped.drafts[task] for task in (GENERAL, *tasks)}
