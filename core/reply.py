@@ -12,21 +12,21 @@ MEMORY, LONG_MEMORY = 16.0, 64.0  # answers that an estimate effectively remembe
 class Reply:
     """Running least squares of seconds over tokens for one draft process; `known` once it has answered.
 
-    While all answers had one length, the fixed part is taken to be worth one token. Until one was timed, half of what
-    the quickest took at most is the guess.
+    While all answers had one length, the fixed part is taken to be worth one token. Until one was timed it is `guessed`
+    to be half of what the quickest took at most.
     """
 
     def __init__(self) -> None:
         self._begin()
 
     def _begin(self) -> None:
-        self.known = self._guessed = False
+        self.known = self.guessed = False
         self.deviation = 0.0
         self._slowest = 0.0
         self._sums = [0.0] * 5  # of 1, tokens, seconds, tokens^2, tokens * seconds
 
     def observe(self, tokens: int, seconds: float) -> None:
-        if self._guessed or (self._sums[0] == 1.0 and 2 * seconds < self.mean(tokens)):
+        if self.guessed or (self._sums[0] == 1.0 and 2 * seconds < self.mean(tokens)):
             self._begin()  # one answer says little, and a draft that once seemed slow is hardly asked for another
         error = abs(seconds - self.mean(tokens)) if self.known else seconds / 2
         self.deviation += (error - self.deviation) / (4 if self.known else 1)
@@ -38,11 +38,11 @@ class Reply:
 
     def observe_at_most(self, tokens: int, seconds: float) -> None:
         """An answer that came some time within so many seconds."""
-        if not self.known or (self._guessed and seconds / 2 < self.mean(tokens)):
+        if not self.known or (self.guessed and seconds / 2 < self.mean(tokens)):
             self._begin()
             self.observe(tokens, seconds / 2)
-            self._guessed = True
-        elif not self._guessed and seconds < self.mean(tokens):
+            self.guessed = True
+        elif not self.guessed and seconds < self.mean(tokens):
             self.observe(tokens, seconds)
 
     def mean(self, tokens: float) -> float:

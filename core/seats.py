@@ -20,7 +20,8 @@ from core.step_costs import StepCosts
 from core.step_rule import Standing
 from core.verify_session import Seat, VerifySession
 
-WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it
+WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it; as many
+#   as the whole pass commits where no answer was timed yet: by guesses alone a quick draft might never be asked again
 
 
 @dataclass(slots=True)
@@ -111,11 +112,12 @@ class Seats:
             return Standing(0.0, 1.0, 1.0, 1, 1)
         acceptance = self._adapters.of(seat.adapter).acceptance
         later = acceptance.expected(session.most())[-1]
+        worth = self._pass.tokens if seat.reply.guessed else WORTH_OF_A_PROBE * session.probing
         waits = session.most() > proposed and not self._lapsed(seat, now)
         return Standing(
             seat.arrival(session.length, later.proposed, session.most(), now) if waits else 0.0,
             acceptance.tokens(proposed),
-            later.tokens + WORTH_OF_A_PROBE * session.probing,
+            later.tokens + worth,
             1 + proposed,
             1 + later.proposed,
         )
@@ -124,14 +126,9 @@ class Seats:
         """Tell the drafts of `committed` sessions what was committed, and what to propose next."""
         drafted = [session for session in committed if session.seat and not self._lapsed(session.seat, now)]
         prospects = [self._prospect(session) for session in drafted]
-        plain = num_running - len(drafted)
-        tokens = plain + sum(prospect.tokens for prospect in prospects)
-        rows = plain + sum(prospect.rows for prospect in prospects)
-        longest, second, *_ = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0], reverse=True)
-        planned = [prospect.wait for prospect in prospects if prospect.rows > 1]
-        self._pass = Prospect(tokens, rows, longest, len(drafted))
-        self._running = max(1, num_running)
-        together = not planned or pays(self._pass._replace(wait=max(planned)), self._running, self._costs)
+        together = self._foresee(prospects, num_running)
+        tokens, rows, longest, _ = self._pass
+        second = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0])[-2]
         known: dict[tuple[bytes, int, Prospect], Ask] = {}  # sessions that are alike are asked alike
         for probe in {self._adapters.of(session.seat.adapter).probe for session in drafted if session.seat}:
             probe.next_pass()
@@ -149,6 +146,16 @@ class Seats:
             session.probing = session.ask.most > 0 and not (together and session.plan.most)
             if session.ask.most or not seat.idle:
                 self._tell(session, now)
+
+    def _foresee(self, prospects: Sequence[Prospect], num_running: int) -> bool:
+        """Sum up the next pass as it is planned, of all that run; returns whether to ask for it, or for nothing."""
+        plain, drafted = num_running - len(prospects), len(prospects)
+        tokens = plain + sum(prospect.tokens for prospect in prospects)
+        rows = plain + sum(prospect.rows for prospect in prospects)
+        longest = max((prospect.wait for prospect in prospects), default=0.0)
+        self._pass, self._running = Prospect(tokens, rows, longest, drafted), max(1, num_running)
+        planned = [prospect.wait for prospect in prospects if prospect.rows > 1]
+        return not planned or pays(self._pass._replace(wait=max(planned)), self._running, self._costs)
 
     def _prospect(self, session: VerifySession) -> Prospect:
         """What the session's next pass is planned to be."""

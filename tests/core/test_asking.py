@@ -242,6 +242,35 @@ def test_a_good_draft_is_asked_for_all_it_may_bring() -> None:
     assert sorted(proposed)[len(proposed) // 2] == VerifyConfig().num_speculative_tokens
 
 
+def test_a_draft_whose_answers_were_only_read_after_passes_is_waited_for_once() -> None:
+    """Its reply is taken for half a pass; judged by that, eight sessions would not ask it for a token again."""
+    bench = Bench(VerifyConfig(num_speculative_tokens=1))
+    for rows in (1, 8, 16, 64):
+        bench.engine.costs.observe(rows, PASS)
+
+    def take_time(_: Sequence[Rows]) -> None:
+        bench.clock.now += PASS
+
+    bench.model.on_forward = take_time
+    answer = plain_tokens(request(60))
+    numbers = [bench.engine.open([request(60)])[0] for _ in range(8)]
+    bench.step()
+    for number in numbers:
+        bench.propose(number, len(PROMPT) + 1, ())
+    bench.step()  # they are asked
+    bench.step()
+    for number in numbers:
+        bench.propose(number, len(PROMPT) + 2, ((answer[2] + 1) % VOCAB_SIZE,))
+    asked: list[int] = []
+    for _ in range(3 * FIRST_PAUSE):
+        bench.step()
+        asked = [m.session for _, m in bench.engine.outgoing() if isinstance(m, Commit) and m.wanted != 0]
+        if len(asked) == 1:
+            break
+    assert len(asked) == 1
+    assert (bench.engine.wait() or 0.0) > 0.0
+
+
 def test_where_rows_are_dear_many_sessions_go_without_proposals_and_the_last_one_has_them_again() -> None:
     simulation = Simulation()
 

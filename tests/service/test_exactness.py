@@ -83,10 +83,15 @@ def test_speculation_changes_nothing_a_client_sees(
     service: Service, asked: list[Body], plain: list[Body], mode: str
 ) -> None:
     speculation = MODES[mode] | ({"task": service.tasks[-1]} if MODES[mode].get("task") == ANOTHER else {})
+    task = speculation.get("task")
+    before = service.drafts(task)["drafted"] if task else 0
     answers = service.answers(with_speculation(asked, speculation))
     different = [n for n, (a, b) in enumerate(zip(answers, plain, strict=True)) if visible(a) != visible(b)]
     assert different == []
-    assert proposed(answers) > 0
+    if task:  # whether a draft that is of little use is then asked for proposals depends on what passes cost
+        assert service.drafts(task)["drafted"] > before
+    else:
+        assert proposed(answers) > 100
 
 
 def test_draft_killed_mid_answer_changes_nothing(service: Service) -> None:
