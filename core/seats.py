@@ -20,8 +20,7 @@ from core.step_costs import StepCosts
 from core.step_rule import Standing
 from core.verify_session import Seat, VerifySession
 
-WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it; as many
-#   as the whole pass commits where no answer was timed yet: by guesses alone a quick draft might never be asked again
+WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it
 
 
 @dataclass(slots=True)
@@ -112,6 +111,7 @@ class Seats:
             return Standing(0.0, 1.0, 1.0, 1, 1)
         acceptance = self._adapters.of(seat.adapter).acceptance
         later = acceptance.expected(session.most())[-1]
+        # an answer that was never timed is worth a pass: by guesses alone a quick draft might not be asked again
         worth = self._pass.tokens if seat.reply.guessed else WORTH_OF_A_PROBE * session.probing
         waits = session.most() > proposed and not self._lapsed(seat, now)
         return Standing(

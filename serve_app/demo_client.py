@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from serve_app.chat_client import Answer, Client, Shown, Speculation
 
 MAX_TOKENS = 400  # the longest answer the shipped corpora ask for
-AT_ONCE = 1  # a question: with more in its passes the target is less in need of drafts, and asks them for less
+AT_ONCE = 1  # of many that share the target's passes drafts are asked for less, or for nothing
 
 
 @dataclass(frozen=True)
