@@ -90,7 +90,8 @@ class Probe:
     """
 
     def __init__(self) -> None:
-        self._pause = FIRST_PAUSE
+        self._pause = FIRST_PAUSE  # of a draft that does not pay
+        self._rest = FIRST_PAUSE  # of one that would, but not together with the others
         self._since = 0
         self._asks = 0
 
@@ -108,11 +109,14 @@ class Probe:
         `together`: whether it pays to ask what is best for each; where it does not, that a draft is right is no news.
         """
         if best.most and together:
+            self._rest = FIRST_PAUSE
             self._asks += 1
             return best if self._asks > LEARNING and self._asks % EXPLORE else Ask(most, best.worth)
-        if self._since < (max(self._pause, FIRST_PAUSE) if best.most else self._pause):
+        if self._since < (self._rest if best.most else self._pause):
             return Ask(0)
-        if not best.most:
+        if best.most:
+            self._rest = min(2 * self._rest, LONGEST_PAUSE)
+        else:
             self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
         self._since = 0
         return Ask(1)

@@ -17,6 +17,7 @@ import torch
 
 from core.admission import Vocabulary, check
 from core.commit import Chain
+from core.crowd import Crowd
 from core.errors import ConfigError, InvalidRequest, OutOfPages
 from core.generation import GenerationRequest, Run
 from core.logprobs import token_logprobs
@@ -76,6 +77,7 @@ class VerifyEngine:
         self._clock = clock
         self._new_session = new_session
         self._sessions = SessionTable(model, config.max_sessions, self.counts)
+        self._crowd = Crowd()
         self._waiting_since: float | None = None
         self._seats = Seats(
             self.counts, self.costs, window=config.window, num_valid=vocabulary.num_valid, lease=config.draft_lease
@@ -99,6 +101,7 @@ class VerifyEngine:
         for request in choices:
             group.append(self._session(request, group))
         self._sessions.add(group)
+        self._crowd.observe(len(self._sessions), self._clock())
         return [session.number for session in group]
 
     def close(self, number: int) -> None:
@@ -117,7 +120,8 @@ class VerifyEngine:
 
     def wanted(self) -> dict[str, bool]:
         """Whether an adapter's drafts would pay were all sessions to have one; of all asked, the last asked last."""
-        sessions = min(max(1, len(self._sessions)), self.config.max_sessions)
+        expected = max(len(self._sessions), round(self._crowd.mean(self._clock())))
+        sessions = min(max(1, expected), self.config.max_sessions)
         return self._seats.wanted(sessions, self.config.num_speculative_tokens)
 
     def wait(self) -> float | None:
@@ -178,6 +182,7 @@ class VerifyEngine:
 
     def _finish(self, session: VerifySession) -> None:
         self._sessions.remove(session)
+        self._crowd.observe(len(self._sessions), self._clock())
         self._seats.leave(session)
 
     def _standing(self, session: VerifySession, now: float) -> Standing:

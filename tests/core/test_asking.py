@@ -170,14 +170,15 @@ def test_probes_of_a_draft_that_does_not_pay_become_rare() -> None:
     assert looks(probe, 3) == [1, 0, 0]
 
 
-def test_a_draft_that_is_right_but_pays_for_no_batch_like_this_is_looked_at_now_and_then() -> None:
-    probe, looked = Probe(), 0
-    for _ in range(10 * FIRST_PAUSE):
+def test_probes_of_a_draft_that_is_right_but_does_not_pay_in_such_a_batch_become_rare_too() -> None:
+    probe, looked = Probe(), []
+    for number in range(10 * LONGEST_PAUSE):
         probe.next_pass()
         if probe.ask(Ask(4, 0.3), 8, together=False).most:
-            looked += 1
+            looked.append(number)
             probe.right()
-    assert looked == 10
+    assert looked[1] - looked[0] == 2 * FIRST_PAUSE
+    assert looked[-1] - looked[-2] == LONGEST_PAUSE
 
 
 def test_however_many_sessions_a_pass_has_one_of_them_looks() -> None:
