@@ -136,8 +136,8 @@ class DraftEngine:
             self.counts["rounds"] += 1
             self.counts["rounds_foreseen"] += bool(session.chain)
             seconds, session.advanced_at = now - session.advanced_at, now
-            if seconds > 0.0 and self._overlap.observe(committed, seconds):
-                self._overlap.choose(proposed * self._costs.seconds(1) / seconds)
+            if seconds > 0.0:
+                self._overlap.observe(committed, seconds, proposed * self._costs.seconds(1))
         return None
 
     def outgoing(self) -> list[tuple[bytes, Propose]]:

@@ -39,16 +39,18 @@ class Overlap:
         self.verdicts = 0
         self._rates = {choice: _Rate() for choice in CHOICES}
         self._rounds = 0
+        self._seconds = self._drafting = 0.0  # of the block so far
 
-    def observe(self, tokens: int, seconds: float) -> bool:
-        """A round committed so many tokens in so many seconds; returns whether it is time to choose anew."""
+    def observe(self, tokens: int, seconds: float, drafting: float) -> None:
+        """A round committed so many tokens in so many seconds; to draft its proposal takes `drafting`."""
         self._rates[self.verdicts].observe(tokens, seconds)
         self._rounds += 1
-        return self._rounds % BLOCK == 0
-
-    def choose(self, share: float) -> None:
-        """`share` of a round is what drafting a proposal takes."""
-        self.verdicts = self._choose(self._rounds // BLOCK) if share >= WORTH else 0
+        self._seconds += seconds
+        self._drafting += drafting
+        if self._rounds % BLOCK == 0:
+            worth = self._drafting >= WORTH * self._seconds
+            self.verdicts = self._choose(self._rounds // BLOCK) if worth else 0
+            self._seconds = self._drafting = 0.0
 
     def _choose(self, block: int) -> int:
         best, *others = sorted(self._rates, key=lambda choice: self._rates[choice].mean, reverse=True)

@@ -118,17 +118,33 @@ def test_a_draft_that_costs_next_to_nothing_is_left_serial() -> None:
     assert draft.engine.counts["rounds_foreseen"] <= 2  # before the first pass it drafts without being asked
 
 
-def rounds(choice: Overlap, count: int, rate: Callable[[int], float]) -> list[int]:
+def rounds(choice: Overlap, count: int, rate: Callable[[int], float], share: Callable[[int], float]) -> list[int]:
+    """The choices of so many rounds; `share` of one is what drafting its proposal takes."""
     chosen = []
-    for _ in range(count):
+    for number in range(count):
         chosen.append(choice.verdicts)
-        if choice.observe(3, 3 / rate(choice.verdicts)):
-            choice.choose(share=0.5)
+        seconds = 3 / rate(choice.verdicts)
+        choice.observe(3, seconds, share(number) * seconds)
     return chosen
 
 
+def half(_: int) -> float:
+    return 0.5
+
+
+def test_a_short_proposal_now_and_then_is_no_reason_to_leave_it_off() -> None:
+    last_is_short = [0.5] * (BLOCK - 1) + [WORTH / 2]
+    better = rounds(
+        Overlap(), 100 * BLOCK, lambda verdicts: 120.0 if verdicts else 100.0, lambda n: last_is_short[n % BLOCK]
+    )
+    assert sum(map(bool, better)) >= 0.9 * 100 * BLOCK
+    all_but_last_are = [WORTH / 2] * (BLOCK - 1) + [0.5]
+    never = rounds(Overlap(), 100 * BLOCK, lambda _: 100.0, lambda n: all_but_last_are[n % BLOCK])
+    assert not any(never)
+
+
 def test_where_it_costs_more_than_it_brings_it_is_only_tried_now_and_then() -> None:
-    chosen = rounds(Overlap(), 100 * BLOCK, lambda verdicts: 90.0 if verdicts else 100.0)
+    chosen = rounds(Overlap(), 100 * BLOCK, lambda verdicts: 90.0 if verdicts else 100.0, half)
     assert set(chosen) == set(CHOICES)
     assert sum(map(bool, chosen)) <= (100 / EXPLORE + 3) * BLOCK
 
@@ -136,6 +152,6 @@ def test_where_it_costs_more_than_it_brings_it_is_only_tried_now_and_then() -> N
 @pytest.mark.parametrize("best", CHOICES)
 def test_when_the_machine_changes_so_does_the_choice(best: int) -> None:
     choice = Overlap()
-    rounds(choice, 50 * BLOCK, lambda verdicts: 90.0 if verdicts else 100.0)
-    later = rounds(choice, 300 * BLOCK, lambda verdicts: 130.0 if verdicts == best else 100.0)
+    rounds(choice, 50 * BLOCK, lambda verdicts: 90.0 if verdicts else 100.0, half)
+    later = rounds(choice, 300 * BLOCK, lambda verdicts: 130.0 if verdicts == best else 100.0, half)
     assert later[-50 * BLOCK :].count(best) >= 0.8 * 50 * BLOCK
