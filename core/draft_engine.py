@@ -137,7 +137,7 @@ class DraftEngine:
             self.counts["rounds_foreseen"] += bool(session.chain)
             seconds, session.advanced_at = now - session.advanced_at, now
             if seconds > 0.0:
-                self._overlap.observe(committed, seconds, proposed * self._costs.seconds(1))
+                self._overlap.observe(proposed, committed, seconds, proposed * self._costs.seconds(1))
         return None
 
     def outgoing(self) -> list[tuple[bytes, Propose]]:

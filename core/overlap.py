@@ -8,10 +8,13 @@ in simulation where eight hide 0.9.)
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 CHOICES = (0, 8)  # verdicts
 BLOCK = 8  # rounds before the choice is looked at again
 EXPLORE = 16  # one block in so many goes to what seems worse
 WORTH = 0.2  # drafting under this share of a round is not worth trying to hide
+LONG = 256  # rounds by which it is known what a number of proposed tokens brings
 _KEEP = 0.98  # of what was seen, per round
 
 
@@ -22,7 +25,7 @@ class _Rate:
         self._tokens = 0.0
         self._seconds = 0.0
 
-    def observe(self, tokens: int, seconds: float) -> None:
+    def observe(self, tokens: float, seconds: float) -> None:
         self._tokens = self._tokens * _KEEP + tokens
         self._seconds = self._seconds * _KEEP + seconds
 
@@ -32,18 +35,40 @@ class _Rate:
         return self._tokens / self._seconds if self._seconds > 0.0 else float("inf")
 
 
+class _Brought:
+    """Tokens that a round commits, by how many were proposed for it.
+
+    Guesses are as often right with either choice. By the tokens of its own rounds one would win or lose by luck, which
+    is much larger than what is to be seen.
+    """
+
+    def __init__(self) -> None:
+        self._rounds: Counter[int] = Counter()
+        self._means: defaultdict[int, float] = defaultdict(float)
+
+    def observe(self, proposed: int, tokens: int) -> float:
+        """Returns the mean, this round's included."""
+        self._rounds[proposed] = min(self._rounds[proposed] + 1, LONG)
+        self._means[proposed] += (tokens - self._means[proposed]) / self._rounds[proposed]
+        return self._means[proposed]
+
+
 class Overlap:
     """`verdicts` is the choice as it stands."""
 
     def __init__(self) -> None:
         self.verdicts = 0
         self._rates = {choice: _Rate() for choice in CHOICES}
+        self._brought = _Brought()
         self._rounds = 0
         self._seconds = self._drafting = 0.0  # of the block so far
 
-    def observe(self, tokens: int, seconds: float, drafting: float) -> None:
-        """A round committed so many tokens in so many seconds; to draft its proposal takes `drafting`."""
-        self._rates[self.verdicts].observe(tokens, seconds)
+    def observe(self, proposed: int, tokens: int, seconds: float, drafting: float) -> None:
+        """A round, for which so many tokens were proposed, committed `tokens` in so many seconds.
+
+        To draft the proposal takes `drafting`.
+        """
+        self._rates[self.verdicts].observe(self._brought.observe(proposed, tokens), seconds)
         self._rounds += 1
         self._seconds += seconds
         self._drafting += drafting

@@ -1,6 +1,6 @@
 """How much of the drafting is hidden by drafting on while the target verifies.
 
-    python -m tests.bench.overlap [--fades 4] [--length 3] [--out tests/bench/results/overlap]
+    python -m tests.bench.overlap [--fades 4] [--length 3] [--share 0.5] [--out tests/bench/results/overlap]
 
 In process, one stream, a thread each for the target and the drafts: the shipped target at 100 million parameters,
 and as the draft the shipped target itself, which is always right, made wrong by a seeded die where it is unsure, as the
@@ -8,7 +8,11 @@ shipped drafts are: the less a token leads the next best, the more often. There 
 fourth choice as often as the shipped drafts', and none that it prepares for elsewhere. The same draft answers every
 prompt twice in turns, serially and ahead. The hidden share is (seconds serially - seconds ahead) / (tokens proposed
 serially * seconds of a token drafted meanwhile); where a proposal is ready, what goes with drafting it is saved, too.
-The shipped draft, which costs next to nothing, is measured the same way and should lose nothing.
+
+That draft is measured in two places. `beside` the target it reads its 20 MB for every pass from the memory that the
+target's weights are read from, and each slows the other down. `apart`, as with a device of its own, it is kept in bf16
+and sleeps for the rest of its time, by which drafting a proposal of `--length` takes `--share` of a target pass. The
+shipped draft, which costs next to nothing, is measured the same way and should lose nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +20,12 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
@@ -32,7 +39,7 @@ from core.model.causal_lm import load_model
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig
 from tests.bench import machine
-from tests.bench.engines import Asked, DraftProcess, Engines, ShippedDraft
+from tests.bench.engines import Answered, Asked, DraftProcess, Engines, Loaded, ShippedDraft
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.items import Item, draft_directories, held_out
 from tests.bench.output import save
@@ -40,7 +47,22 @@ from tests.bench.paired import Durations, Ratio, rotated
 from tests.bench.timed_models import PREFILLING, Spans, TimedModel
 
 DOUBT = 0.7  # as the shipped drafts, whose doubt fades by 2.5 (core.confidence)
-SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD = "serial", "ahead", "shipped, serial", "shipped, ahead"
+BESIDE, APART, SHIPPED = "beside the target", "apart, as on a device of its own", "the shipped draft"
+WARMING = 3  # items by which a target pass is timed
+
+
+class Pace:
+    """The seconds a pass takes at least, told to a process by the one that started it."""
+
+    def __init__(self) -> None:
+        self._seconds = get_context("spawn").RawValue("d", 0.0)
+
+    def set(self, seconds: float) -> None:
+        self._seconds.value = seconds
+
+    def keep(self, began: float) -> None:
+        """Sleep until the pass which began then may end."""
+        time.sleep(max(0.0, began + self._seconds.value - time.perf_counter()))
 
 
 class Flawed:
@@ -50,9 +72,10 @@ class Flawed:
     every `fades` logits.
     """
 
-    def __init__(self, model: Model, fades: float) -> None:
+    def __init__(self, model: Model, fades: float, pace: Pace) -> None:
         self._model = model
         self._fades = fades
+        self._pace = pace
         dice = np.random.default_rng(0)
         self._dice = dice.random(model.context + 1)
         shares = (*RUNNERS_UP, 1 - sum(RUNNERS_UP))
@@ -63,6 +86,7 @@ class Flawed:
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        began = time.perf_counter()
         logits = self._model.forward(batch)
         row = 0
         for rows in batch:
@@ -72,6 +96,7 @@ class Flawed:
                 if self._dice[position] < DOUBT * math.exp((second - best) / self._fades):
                     _demote(logits[row], int(self._ranks[position]))
                 row += 1
+        self._pace.keep(began)
         return logits
 
     def draw(
@@ -91,71 +116,99 @@ class FlawedTarget:
     """The shipped target as a draft that is wrong where it is unsure."""
 
     fades: float
+    dtype: torch.dtype
+    pace: Pace
 
     def load(self) -> Model:
-        model = load_model(TARGET_DIR, dtype=torch.float32, num_pages=64)
-        return Flawed(model, self.fades)  # type: ignore[return-value]
+        model = load_model(TARGET_DIR, dtype=self.dtype, num_pages=64)
+        return Flawed(model, self.fades, self.pace)  # type: ignore[return-value]
+
+
+class Draft:
+    """A draft in two processes, one of which never drafts ahead and notes its forwards."""
+
+    def __init__(self, name: str, model: Loaded, forwards: Spans) -> None:
+        self.serial, self.ahead, self.forwards = f"{name}, serial", f"{name}, ahead", forwards
+        timed = TimedModel(model, forwards, sorted(os.sched_getaffinity(0)))
+        self.processes = {
+            self.serial: DraftProcess(self.serial, timed, serial=True),
+            self.ahead: DraftProcess(self.ahead, model),
+        }
+        self._noted = 0
+
+    def token_seconds(self) -> float:
+        """Of those drafted since the last call, 0 where none was; the first forward read a prompt."""
+        spans = self.forwards.noted()[self._noted :]
+        self._noted += len(spans)
+        drawing = spans[1:]
+        return sum(span.seconds for span in drawing) / max(1, sum(span.tokens for span in drawing))
 
 
 @dataclass(frozen=True)
 class Found:
-    """`draft_share` is the seconds of a drafted proposal over those of a target pass."""
+    """Of one draft: `draft_share` is the seconds of a drafted proposal over those of a target pass."""
 
     hidden: Ratio
     draft_share: float
     foreseen: float
     ahead: Ratio
-    shipped: Ratio
 
 
-def measure(engines: Engines, items: Sequence[Item], forwards: Spans, max_tokens: int, progress: Progress) -> Found:
-    """`forwards` are those of the serial draft."""
-    durations, drafting = Durations(), {}
-    contenders = (SERIAL, AHEAD, SHIPPED_SERIAL, SHIPPED_AHEAD)
-    shown = progress.add_task("overlap", total=len(items) * len(contenders))
-    shares: list[float] = []
-    noted = 0
-    for item in items:
-        params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=0.0)
-        request = GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
-        [plain] = engines.answer([Asked(request, None)])
-        target_pass = (plain.seconds - plain.first) / max(1, plain.passes)
-        for contender in rotated(contenders, item.number):
-            [answered] = engines.answer([Asked(request, contender)])
+class Run:
+    """Answers of all drafts in turns."""
+
+    def __init__(self, engines: Engines, drafts: Sequence[Draft], max_tokens: int) -> None:
+        self._engines = engines
+        self._drafts = drafts
+        self._max_tokens = max_tokens
+        self._durations = Durations()
+        self._drafting: dict[str, dict[int, float]] = {draft.serial: {} for draft in drafts}
+        self._shares: dict[str, list[float]] = {draft.serial: [] for draft in drafts}
+
+    def plain(self, item: Item) -> tuple[Answered, float]:
+        """Its answer without a draft, and the seconds of a target pass."""
+        [answered] = self._engines.answer([Asked(self._request(item), None)])
+        return answered, (answered.seconds - answered.first) / max(1, answered.passes)
+
+    def answer(self, item: Item) -> None:
+        plain, target_pass = self.plain(item)
+        for name in rotated([name for draft in self._drafts for name in draft.processes], item.number):
+            [answered] = self._engines.answer([Asked(self._request(item), name)])
             if answered.tokens != plain.tokens:
-                raise SystemExit(f"answers differ: {contender}, {item.prompt!r}")
-            durations.add(contender, item.number, answered.seconds)
-            if contender == SERIAL:
-                spans = forwards.noted()[noted:]
-                noted += len(spans)
-                drawing = spans[1:]  # the first reads the prompt; a short answer may need no other
-                if answered.proposed and drawing:
-                    token = sum(span.seconds for span in drawing) / sum(span.tokens for span in drawing)
-                    drafting[item.number] = answered.proposed * token
-                    shares.append(drafting[item.number] / max(1, answered.passes) / target_pass)
-            progress.advance(shown)
-    if not drafting:
-        raise SystemExit("no drafting to measure: answers are short, or beside this target the draft is too slow")
-    counts = engines.counts(AHEAD)
-    return Found(
-        hidden=durations.saved(AHEAD, SERIAL, drafting),
-        draft_share=float(np.median(shares)),
-        foreseen=counts["rounds_foreseen"] / max(1, counts["rounds"]),
-        ahead=durations.ratio(AHEAD, SERIAL),
-        shipped=durations.ratio(SHIPPED_AHEAD, SHIPPED_SERIAL),
-    )
+                raise SystemExit(f"answers differ: {name}, {item.prompt!r}")
+            self._durations.add(name, item.number, answered.seconds)
+            draft = next(draft for draft in self._drafts if name in draft.processes)
+            if name == draft.serial and (drafting := answered.proposed * draft.token_seconds()):
+                self._drafting[name][item.number] = drafting
+                self._shares[name].append(drafting / max(1, answered.passes) / target_pass)
+
+    def found(self, draft: Draft) -> Found:
+        drafting = self._drafting[draft.serial]
+        if not drafting:
+            raise SystemExit("no drafting to measure: answers are short, or beside this target the draft is too slow")
+        counts = self._engines.counts(draft.ahead)
+        return Found(
+            hidden=self._durations.saved(draft.ahead, draft.serial, drafting),
+            draft_share=float(np.median(self._shares[draft.serial])),
+            foreseen=counts["rounds_foreseen"] / max(1, counts["rounds"]),
+            ahead=self._durations.ratio(draft.ahead, draft.serial),
+        )
+
+    def _request(self, item: Item) -> GenerationRequest:
+        params = SamplingParams(seed=item.number, max_tokens=self._max_tokens, temperature=0.0)
+        return GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
 
 
-def table(found: Found) -> str:
+def table(found: Mapping[str, Found]) -> str:
     """Markdown."""
     rows = {
-        "a proposal's drafting / a target pass": f"{found.draft_share:.2f}",
-        "hidden share of drafting (95 %)": str(found.hidden),
-        "commits foreseen, their answer drafted already": f"{found.foreseen:.2f}",
-        "ahead, times serial": str(found.ahead),
-        "the shipped draft, ahead, times serial": str(found.shipped),
+        "a proposal's drafting / a target pass": [f"{one.draft_share:.2f}" for one in found.values()],
+        "hidden share of drafting (95 %)": [str(one.hidden) if name != SHIPPED else "" for name, one in found.items()],
+        "commits foreseen, their answer drafted already": [f"{one.foreseen:.2f}" for one in found.values()],
+        "ahead, times serial": [str(one.ahead) for one in found.values()],
     }
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
+    lines = [f"| | {' | '.join(found)} |", "|---|" + "---|" * len(found)]
+    return "\n".join([*lines, *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -165,6 +218,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--fades", type=float, default=4.0, help="logits; with 4 the draft is right at 0.85 of positions"
     )
     parser.add_argument("--length", type=int, default=3, help="most tokens proposed for a pass")
+    parser.add_argument("--share", type=float, default=0.5, help="of a pass that drafting takes on a device of its own")
     parser.add_argument("--per-task", type=int, default=4)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
@@ -172,19 +226,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     torch.set_num_threads(1)
     items = held_out(chosen.per_task)
-    flawed, shipped = FlawedTarget(chosen.fades), ShippedDraft(draft_directories()["general"])
-    forwards = Spans(len(items) * (PREFILLING + chosen.max_tokens * (chosen.length + 1)))
-    drafts = {
-        SERIAL: DraftProcess(SERIAL, TimedModel(flawed, forwards, sorted(os.sched_getaffinity(0))), serial=True),
-        AHEAD: DraftProcess(AHEAD, flawed),
-        SHIPPED_SERIAL: DraftProcess(SHIPPED_SERIAL, shipped, serial=True),
-        SHIPPED_AHEAD: DraftProcess(SHIPPED_AHEAD, shipped),
+    most = len(items) * (PREFILLING + chosen.max_tokens * (chosen.length + 1))
+    pace = Pace()
+    models = {
+        BESIDE: FlawedTarget(chosen.fades, torch.float32, Pace()),
+        APART: FlawedTarget(chosen.fades, torch.bfloat16, pace),
+        SHIPPED: ShippedDraft(draft_directories()["general"]),
     }
+    drafts = {name: Draft(name, model, Spans(most)) for name, model in models.items()}
+    processes = {name: process for draft in drafts.values() for name, process in draft.processes.items()}
     config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
-    with Engines(target(chosen.size, chosen.cache), drafts, config) as engines, Progress() as progress:
-        found = measure(engines, items, forwards, chosen.max_tokens, progress)
+    with Engines(target(chosen.size, chosen.cache), processes, config) as engines, Progress() as progress:
+        run = Run(engines, list(drafts.values()), chosen.max_tokens)
+        pace.set(chosen.share * median(run.plain(item)[1] for item in items[:WARMING]) / chosen.length)
+        for item in progress.track(items, description="overlap"):
+            run.answer(item)
+        found = {name: run.found(draft) for name, draft in drafts.items()}
     text = f"{table(found)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
-    save(chosen, "overlap", text, {"found": asdict(found)})
+    save(chosen, "overlap", text, {"found": {name: asdict(one) for name, one in found.items()}})
 
 
 if __name__ == "__main__":
