@@ -170,6 +170,11 @@ class DraftEngine:
             return 0.0
         return max(0.0, min(map(self._repeat_at, self._sessions.values())) - self._clock())
 
+    def due(self) -> float:
+        """Seconds within which the verdict on some proposal should arrive; 0 where none is to come."""
+        answered = [one.answered_at for one in self._sessions.values() if one.answered_at is not None and one.asked]
+        return max(0.0, max(answered) + 2 * self._round.mean - self._clock()) if answered else 0.0
+
     def step(self) -> None:
         """A token for every unfinished line, or a chunk of its prompt, in a pass; or what the model draws for them."""
         parts = [Part(session, line, self._rows(session, line)) for session, line in self._unfinished()]

@@ -75,6 +75,9 @@ class Drafter(EngineThread):
         self._wire.send(self._engine.outgoing())
         return self._engine.wait()  # a proposal that is out may be prepared for what comes of it
 
+    def _due(self) -> float:
+        return self._engine.due()
+
     def _leave_idle_peers(self) -> None:
         for peer in self._wire.peers() - self._engine.peers():
             self._wire.disconnect(peer)

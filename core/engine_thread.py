@@ -19,6 +19,7 @@ from typing import TypeVar
 import zmq
 
 from core.errors import TaskSpecError
+from core.vigil import Vigil
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class EngineThread(ABC):
         self._stopping = threading.Event()
         self._begun: Future[None] = Future()
         self._closing = threading.Lock()  # nothing may enter the inbox after it was emptied for the last time
+        self._vigil = Vigil()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -79,6 +81,10 @@ class EngineThread(ABC):
     def _ended(self) -> None:
         """The thread is over: release sockets and tell whoever waits."""
 
+    def _due(self) -> float:
+        """Seconds within which something should arrive for which the thread had better be awake; 0 for nothing."""
+        return 0.0
+
     def _ring(self) -> None:
         os.eventfd_write(self._wake, 1)
 
@@ -112,7 +118,10 @@ class EngineThread(ABC):
         poller.register(self._wake, zmq.POLLIN)
         for socket in self._sockets():
             poller.register(socket, zmq.POLLIN)
-        ready = poller.poll(None if seconds is None else max(1, math.ceil(seconds * 1000)))
+        due = self._due() if seconds is None else min(self._due(), seconds)
+        if due > 0.0 and self._vigil.keep(lambda: bool(poller.poll(0)), due):
+            seconds = 0.0
+        ready = poller.poll(None if seconds is None else math.ceil(seconds * 1000))
         if (self._wake, zmq.POLLIN) in ready:
             os.eventfd_read(self._wake)
 
