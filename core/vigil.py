@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 
-LOST, SHARE = 0.001, 0.02  # seconds, and share of those awake, that may go to others: interrupts, the wire's thread
+LOST, SHARE = 0.002, 0.05  # seconds, and share of those awake, that may go to others: interrupts, the wire's thread
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 256.0  # seconds to the next trial
 FORGET = 1.0  # seconds awake, after which what was lost is forgotten, and how often trials failed
 

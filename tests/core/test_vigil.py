@@ -51,7 +51,7 @@ def test_alone_on_its_core_it_goes_on() -> None:
 def test_where_others_want_the_core_it_sleeps_after_a_moment() -> None:
     core = Core(others=0.5)
     assert not core.keep(0.010, arrives=0.007)
-    assert core.clock.now < 0.0025
+    assert core.clock.now < 0.005
     looks = core.looks
     assert not core.keep(0.010, arrives=0.0)
     assert core.looks == looks
