@@ -86,7 +86,7 @@ class Probe:
     """Now and then more is asked of an adapter's drafts than seems best, to see whether they are better than it seems.
 
     Ones that do not pay are asked for one token, ever more rarely while they guess wrong, in every pass while they
-    guess right.
+    guess right; ones that would pay, but not together with the others, ever more rarely until they do.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ CHOICES = (0, 8)  # verdicts
 BLOCK = 8  # rounds before the choice is looked at again
 EXPLORE = 16  # one block in so many goes to what seems worse
 WORTH = 0.2  # drafting under this share of a round is not worth trying to hide
-LONG = 256  # rounds by which it is known what a number of proposed tokens brings
+_LONG = 256  # rounds by which it is known what a number of proposed tokens brings
 _KEEP = 0.98  # of what was seen, per round
 
 
@@ -48,7 +48,7 @@ class _Brought:
 
     def observe(self, proposed: int, tokens: int) -> float:
         """Returns the mean, this round's included."""
-        self._rounds[proposed] = min(self._rounds[proposed] + 1, LONG)
+        self._rounds[proposed] = min(self._rounds[proposed] + 1, _LONG)
         self._means[proposed] += (tokens - self._means[proposed]) / self._rounds[proposed]
         return self._means[proposed]
 

@@ -154,8 +154,8 @@ class Found:
     ahead: Ratio
 
 
-class Run:
-    """Answers of all drafts in turns."""
+class Turns:
+    """What was measured while all drafts answered in turns."""
 
     def __init__(self, engines: Engines, drafts: Sequence[Draft], max_tokens: int) -> None:
         self._engines = engines
@@ -237,11 +237,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     processes = {name: process for draft in drafts.values() for name, process in draft.processes.items()}
     config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
     with Engines(target(chosen.size, chosen.cache), processes, config) as engines, Progress() as progress:
-        run = Run(engines, list(drafts.values()), chosen.max_tokens)
-        pace.set(chosen.share * median(run.plain(item)[1] for item in items[:WARMING]) / chosen.length)
+        turns = Turns(engines, list(drafts.values()), chosen.max_tokens)
+        pace.set(chosen.share * median(turns.plain(item)[1] for item in items[:WARMING]) / chosen.length)
         for item in progress.track(items, description="overlap"):
-            run.answer(item)
-        found = {name: run.found(draft) for name, draft in drafts.items()}
+            turns.answer(item)
+        found = {name: turns.found(draft) for name, draft in drafts.items()}
     text = f"{table(found)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
     save(chosen, "overlap", text, {"found": {name: asdict(one) for name, one in found.items()}})
 
