@@ -82,11 +82,16 @@ def would_pay(expected: Sequence[Expected], reply: Reply, sessions: int, costs: 
     return any(pays(plan, sessions, costs) for plan in plans)
 
 
+def costs_nothing(reply: Reply, costs: StepCosts) -> bool:
+    """Whether waiting for one token of a lone session's draft brings at least as much as it costs where it is right."""
+    return pays(Prospect(2.0, 2.0, reply.mean(1), 1), 1, costs)
+
+
 class Probe:
     """Now and then more is asked of an adapter's drafts than seems best, to see whether they are better than it seems.
 
-    Ones that do not pay are asked for one token, ever more rarely while they guess wrong, in every pass while they
-    guess right; ones that would pay, but not together with the others, ever more rarely until they do.
+    Ones that do not pay are asked for one token, in every pass while that is right and costs nothing, else ever more
+    rarely; ones that would pay, but not together with the others, ever more rarely until they do.
     """
 
     def __init__(self) -> None:
@@ -100,7 +105,7 @@ class Probe:
         self._since += 1
 
     def right(self) -> None:
-        """A proposal was accepted."""
+        """The token that a look was for was right, and waiting for such costs nothing."""
         self._pause = 1
 
     def ask(self, best: Ask, most: int, *, together: bool = True) -> Ask:

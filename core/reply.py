@@ -8,12 +8,14 @@ from __future__ import annotations
 
 MEMORY, LONG_MEMORY = 16.0, 64.0  # answers that an estimate effectively remembers, and that the slowest one outlives
 
+SPREAD = 0.1  # tokens^2, between lengths that tell what a token costs: one of 4 among sixteen of 1 does, to the next
+
 
 class Reply:
     """Running least squares of seconds over tokens for one draft process; `known` once it has answered.
 
-    While all answers had one length, the fixed part is taken to be worth one token. Until one was timed it is `guessed`
-    to be half of what the quickest took at most.
+    While all answers had about one length, the fixed part is taken to be worth one token. Until one was timed it is
+    `guessed` to be half of what the quickest took at most.
     """
 
     def __init__(self) -> None:
@@ -60,7 +62,7 @@ class Reply:
         weight, length, seconds, squares, products = self._sums
         length, seconds = length / weight, seconds / weight
         spread = squares / weight - length * length
-        if spread <= 0.25:
+        if spread <= SPREAD:
             return seconds / (length + 1)
         return min(max((products / weight - length * seconds) / spread, 0.0), seconds / length)
 

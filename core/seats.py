@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from core.asking import Ask, Probe, Prospect, best_ask, pays, would_pay
+from core.asking import Ask, Probe, Prospect, best_ask, costs_nothing, pays, would_pay
 from core.estimator import Acceptance
 from core.generation import Run
 from core.messages import Close, Commit, Propose
@@ -101,7 +101,7 @@ class Seats:
         if seat is not None and run.proposed:
             adapter = self._adapters.of(seat.adapter)
             adapter.acceptance.observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
-            if run.accepted:
+            if run.accepted and session.probing and costs_nothing(seat.reply, self._costs):
                 adapter.probe.right()
 
     def standing(self, session: VerifySession, now: float) -> Standing:

@@ -25,6 +25,14 @@ def test_a_reply_of_one_length_leaves_the_rest_to_proportion() -> None:
     assert [reply.mean(tokens) for tokens in (0, 4, 9)] == pytest.approx([0.001, 0.005, 0.010])
 
 
+def test_one_longer_answer_in_sixteen_is_enough_to_tell_what_a_token_costs() -> None:
+    reply = Reply()
+    for _ in range(3):
+        for tokens in [4] + [1] * 15:
+            reply.observe(tokens, 0.003 * tokens)
+        assert reply.mean(4) == pytest.approx(0.012)
+
+
 def test_an_answer_that_was_not_timed_makes_a_guess_that_the_first_timed_one_replaces() -> None:
     reply = Reply()
     for seconds in (0.020, 0.014, 0.030):

@@ -72,23 +72,13 @@ def test_the_time_of_waiting_and_of_passes_is_counted() -> None:
 
 COSTS = [PASS / 4, PASS / 2, PASS, 1.5 * PASS, 3 * PASS, 10 * PASS, 100 * PASS]
 MODELS = {"right": ToyModel(), "half": PartlyRight(2), "wrong": ToyModel(MISTAKEN)}
-LOOKS = "5.3 %: looks at a draft that takes as long as a pass and is right at times cost too much; near it up to 17 %"
 
 
 @pytest.mark.parametrize("seconds", COSTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_no_draft_makes_a_lone_session_slower_than_plain(name: str, seconds: float) -> None:
-    slower = lone(seconds, MODELS[name]).passes[-1][1] >= 1.05 * plain_seconds()
-    if slower and (name, seconds) == ("half", PASS):
-        pytest.xfail(LOOKS)
-    assert not slower
-
-
-@pytest.mark.parametrize("seconds", COSTS)
-@pytest.mark.parametrize("name", MODELS)
-def test_drafts_of_costs_nearby_together_make_it_no_slower_than_plain(name: str, seconds: float) -> None:
-    costs = [seconds * share for share in (0.8, 0.9, 1.0, 1.1, 1.2)]
-    assert sum(lone(cost, MODELS[name]).passes[-1][1] for cost in costs) < 1.05 * len(costs) * plain_seconds()
+    for nearby in (0.8, 0.9, 1.0, 1.1, 1.2):
+        assert lone(nearby * seconds, MODELS[name]).passes[-1][1] < 1.03 * plain_seconds(), nearby
 
 
 def test_a_draft_that_stops_answering_delays_two_passes_at_most() -> None:
