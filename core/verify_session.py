@@ -39,7 +39,7 @@ class Seat:
     def __init__(self, peer: bytes, number: int, now: float, reply: Reply) -> None:
         self.peer = peer
         self.number = number
-        self.adapter = peer.partition(b"#")[0].decode("ascii", "replace")
+        self.adapter = peer.rpartition(b"#")[0].decode(errors="replace")
         self.reply = reply
         self.base = 0
         self.candidate: tuple[int, ...] = ()

@@ -19,8 +19,10 @@ from core.family import TARGET_DIR
 from core.family.corpora import TASKS, items
 from core.generation import GenerationRequest
 from core.messages import Address, Close, Commit, OpenSession, Propose
+from core.reply import Reply
 from core.sampling_params import SamplingParams
 from core.tokenizer import load_tokenizer
+from core.verify_session import Seat
 from core.wire import MAX_PROPOSALS, MESSAGES_PER_TURN, QUEUED_FRAMES, QUEUED_SESSIONS, DraftWire, Outbox, VerifierWire
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +71,17 @@ def proposals(wire: VerifierWire) -> list[tuple[bytes, Propose]]:
 
 
 # ---- who gets in
+
+
+@pytest.mark.parametrize("label", ["math", "draft-math_0a1b@20260101", "老师-一下", "c#-code"])
+def test_a_draft_is_known_by_its_label(
+    label: str, context: zmq.Context[zmq.Socket[bytes]], verifier: VerifierWire
+) -> None:
+    draft = DraftWire(context, label)
+    draft.send([(draft.connect(verifier.address), Propose(1, 0, 3, ()))])
+    [(peer, _)] = proposals(verifier)
+    assert Seat(peer, 0, 0.0, Reply()).adapter == label
+    draft.close()
 
 
 def test_a_proposal_and_its_answer_cross(verifier: VerifierWire, join: Callable[[], DraftWire]) -> None:
