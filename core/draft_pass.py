@@ -14,7 +14,7 @@ from core.confidence import Confidence
 from core.draft_session import DraftSession, Line
 from core.guess import guesses
 from core.model.base import Model, Rows
-from core.warps import GeneratedCounts, score
+from core.warps import GeneratedCounts, Sampling, score
 
 
 class Part(NamedTuple):
@@ -63,7 +63,7 @@ class DraftPass:
         logits = self._model.forward([part.rows for part in parts])
         last = [part for part in parts if part.rows.num_logits]
         if last:
-            scores = torch.cat([self._score(part, logits[row : row + 1]) for row, part in enumerate(last)])
+            scores = score(logits, [_sampling(part) for part in last], self._num_valid)
             for part, guess in zip(last, guesses(scores), strict=True):
                 part.line.chain.append(guess)
         return int(len(last) == len(parts))
@@ -82,17 +82,18 @@ class DraftPass:
             part.line.chain += guessed
         return len(drawn[0])
 
-    def _score(self, part: Part, logits: torch.Tensor) -> torch.Tensor:
-        session, line, _ = part
-        params, length = session.opened.params, session.length(line)
-        history = GeneratedCounts()
-        if params.penalised:
-            history.update(session.tokens(line, session.opened.prompt_length, length))
-        return score(logits, params, session.noise, length, history, (), self._num_valid)
-
     def _noise(self, part: Part, steps: int) -> torch.Tensor:
         """What the next steps add to the line's logits: [steps, ids]."""
         session, params, device = part.session, part.session.opened.params, self._model.device
         if params.greedy:
             return torch.zeros(steps, self._num_valid, device=device)
         return session.noise.rows(session.length(part.line), steps, self._num_valid, device) * params.temperature
+
+
+def _sampling(part: Part) -> Sampling:
+    session, line, _ = part
+    params, length = session.opened.params, session.length(line)
+    history = GeneratedCounts()
+    if params.penalised:
+        history.update(session.tokens(line, session.opened.prompt_length, length))
+    return Sampling(params, session.noise, length, history)

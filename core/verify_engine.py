@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -29,7 +29,7 @@ from core.step_costs import StepCosts
 from core.step_rule import Standing, seconds_to_wait
 from core.target_pass import Feed, gather
 from core.verify_session import VerifySession
-from core.warps import score
+from core.warps import Sampling, score
 
 
 class VerifyConfig(NamedTuple):
@@ -155,7 +155,7 @@ class VerifyEngine:
                 drawn += [_Drawn(session, feed, rows) for session in self._sessions.share(feed.session)]
             else:
                 self._sessions.keep(feed.session)
-        for one, tokens in zip(drawn, self._draw(drawn), strict=True):
+        for one, tokens in zip(drawn, self._draw(drawn, logits), strict=True):
             runs.append((one.session.number, self._commit(one, tokens)))
         unfinished = [one.session for one in drawn if one.session.chain.finish_reason is None]
         ended = self._clock()
@@ -210,19 +210,19 @@ class VerifyEngine:
             return feeds, logits
         return [], torch.empty(0)
 
-    def _draw(self, drawn: Sequence[_Drawn]) -> list[list[int]]:
+    def _draw(self, drawn: Sequence[_Drawn], logits: torch.Tensor) -> list[list[int]]:
         """The target's token for every row of every session, taken off the device in one piece."""
         if not drawn:
             return []
-        num_valid = self._vocabulary.num_valid
-        scores = []
-        for session, feed, logits in drawn:
-            chain = session.chain
-            rows = score(logits, chain.params, session.noise, session.length, chain.counts, feed.proposals, num_valid)
-            scores.append(rows)
-        tokens = torch.cat(scores).argmax(-1).tolist()
-        ends = accumulate(len(rows) for rows in scores)
-        return [tokens[end - len(rows) : end] for rows, end in zip(scores, ends, strict=True)]
+        sessions = [
+            Sampling(one.chain.params, one.noise, one.length, one.chain.counts, feed.proposals)
+            for one, feed, _ in drawn
+        ]
+        ends = list(accumulate(one.rows for one in sessions))
+        if ends[-1] > len(logits):  # a prompt's row is drawn from by all who share it
+            logits = torch.cat([one.logits for one in drawn])
+        tokens = score(logits, sessions, self._vocabulary.num_valid).argmax(-1).tolist()
+        return [tokens[begin:end] for begin, end in pairwise([0, *ends])]
 
     def _commit(self, drawn: _Drawn, tokens: list[int]) -> Run:
         session, proposals = drawn.session, drawn.feed.proposals

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -25,6 +27,7 @@ GeneratedCounts = Counter[int]  # how often each token was generated; the prompt
 
 MASKED = -math.inf
 UNIT = 2.0**40  # probability mass in fixed point: the most likely token weighs 2^40, 2^18 of them fit an int64
+CACHED = 1 << 18  # numbers that a CPU's cores keep near: beyond, sessions together take longer than one after another
 FIRST_LOOK = 256  # tokens that usually hold top-p's mass; looking at all of them costs a sort
 
 
@@ -49,25 +52,78 @@ def sample(
     return draw(z, params, choice, range(first_position, first_position + len(logits)))
 
 
-def score(
-    logits: torch.Tensor,
-    params: SamplingParams,
-    noise: NoiseWindow,
-    first_position: int,
-    history: GeneratedCounts,
-    proposed: Sequence[int],
-    num_valid: int,
-) -> torch.Tensor:
-    """What `sample` draws the largest of: float32 [n, num_valid], for engines that draw for many sessions at once.
+class Filter(Protocol):
+    """Bans tokens of rows, each by the knobs of its own request."""
 
-    `noise` is that of the session, with the request's seed and choice.
+    def __call__(self, z: torch.Tensor, knobs: Sequence[SamplingParams]) -> torch.Tensor: ...
+
+
+class Sampling(NamedTuple):
+    """What a session's request asks of its rows: row j follows the first j of the `proposed` tokens, none is after all.
+
+    `noise` is that of the session, with the request's seed and choice; the rest is as for `sample`.
     """
-    logits = logits[:, :num_valid]
-    counts = count_rows(history, proposed, logits) if params.penalised else None
-    z = warp(logits, params, counts, num_valid)
-    if params.greedy:
+
+    params: SamplingParams
+    noise: NoiseWindow
+    first_position: int
+    history: GeneratedCounts
+    proposed: Sequence[int] = ()
+
+    @property
+    def rows(self) -> int:
+        return 1 + len(self.proposed)
+
+
+def score(logits: torch.Tensor, sessions: Sequence[Sampling], num_valid: int) -> torch.Tensor:
+    """What `sample` draws the largest of, for many sessions at once: float32 [all their rows, num_valid].
+
+    Filters and dice go over the rows of all: on a GPU no session costs launches or waiting of its own without penalties
+    or a bias. Each is scored as it would be alone.
+    """
+    z = logits[:, :num_valid]
+    if all(one.params.greedy and not one.params.warped for one in sessions):
         return z
-    return _scores(z, params.temperature, noise.rows(first_position, len(z), num_valid, z.device))
+    together = len(z) if z.is_cuda else max(1, CACHED // num_valid)
+    return _cat([_score(rows, some) for rows, some in _groups(z, sessions, together)])
+
+
+def _groups(
+    z: torch.Tensor, sessions: Sequence[Sampling], together: int
+) -> Iterator[tuple[torch.Tensor, list[Sampling]]]:
+    """The sessions and their rows, in groups of no more than so many rows unless one session has more."""
+    begin = end = 0
+    group: list[Sampling] = []
+    for one in sessions:
+        if group and end + one.rows - begin > together:
+            yield z[begin:end], group
+            begin, group = end, []
+        group.append(one)
+        end += one.rows
+    yield z[begin:end], group
+
+
+def _score(z: torch.Tensor, sessions: Sequence[Sampling]) -> torch.Tensor:
+    if any(one.params.penalised or one.params.logit_bias for one in sessions):
+        split = torch.split(z, [one.rows for one in sessions])
+        z = _cat([_adjusted(rows, one) for one, rows in zip(sessions, split, strict=True)])
+    z = _filter(z, [(one.params, one.rows) for one in sessions])
+    thrown = [one for one in sessions if not one.params.greedy]
+    if not thrown:
+        return z
+    noise = _cat([one.noise.rows(one.first_position, one.rows, z.shape[-1], z.device) for one in thrown])
+    temperature = _column([one.params.temperature for one in thrown for _ in range(one.rows)], z)
+    where = _where([(not one.params.greedy, one.rows) for one in sessions], z)
+    return _on(z, where, lambda rows: _scores(rows, temperature, noise))
+
+
+def _adjusted(rows: torch.Tensor, one: Sampling) -> torch.Tensor:
+    counts = count_rows(one.history, one.proposed, rows) if one.params.penalised else None
+    return _adjust(rows, one.params, counts, rows.shape[-1])
+
+
+def _cat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def draw(z: torch.Tensor, params: SamplingParams, choice: int, positions: Sequence[int] | torch.Tensor) -> list[int]:
@@ -85,7 +141,7 @@ def pick(z: torch.Tensor, temperature: float, noise: torch.Tensor | None) -> tor
     return (z if noise is None else _scores(z, temperature, noise)).argmax(-1)
 
 
-def _scores(z: torch.Tensor, temperature: float, noise: torch.Tensor) -> torch.Tensor:
+def _scores(z: torch.Tensor, temperature: float | torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     # two roundings, not one: a fused multiply-add would differ between kernels
     return (noise * temperature).add_(z)
 
@@ -97,17 +153,7 @@ def warp(logits: torch.Tensor, params: SamplingParams, counts: torch.Tensor | No
     The filters do nothing at temperature 0.
     """
     z = _adjust(logits, params, counts, num_valid)
-    if params.greedy:
-        return z
-    vocab_size = z.shape[-1]
-    if 0 < params.top_k < vocab_size:
-        values = z.topk(params.top_k).values
-        z = _keep_first(z, values[:, -1:], torch.full_like(values[:, :1], params.top_k))
-    if params.top_p < 1.0:
-        z = _keep_first(z, *_nucleus(z, params.top_p, params.temperature))
-    if params.min_p > 0.0:
-        z = _drop_unlikely(z, params.min_p, params.temperature)
-    return z
+    return _filter(z, [(params, len(z))])
 
 
 def count_rows(history: GeneratedCounts, proposed: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
@@ -134,6 +180,83 @@ def _adjust(logits: torch.Tensor, params: SamplingParams, counts: torch.Tensor |
     return z
 
 
+def _filter(z: torch.Tensor, requests: Sequence[tuple[SamplingParams, int]]) -> torch.Tensor:
+    """The filters of requests, each with so many rows, on the rows of all of them."""
+    filters: list[tuple[Callable[[SamplingParams], bool], Filter]] = [
+        (lambda params: 0 < params.top_k < z.shape[-1], _most_likely),
+        (lambda params: params.top_p < 1.0, _nucleus),
+        (lambda params: params.min_p > 0.0, _drop_unlikely),
+    ]
+    for wanted, keep in filters:
+        on = [(not params.greedy and wanted(params), rows) for params, rows in requests]
+        knobs = [params for (is_on, rows), (params, _) in zip(on, requests, strict=True) if is_on for _ in range(rows)]
+        if knobs:
+            z = _on(z, _where(on, z), partial(keep, knobs=knobs))
+    return z
+
+
+def _where(on: Sequence[tuple[bool, int]], z: torch.Tensor) -> torch.Tensor | None:
+    """The rows of those that are on, each with so many; None for all."""
+    if all(is_on for is_on, _ in on):
+        return None
+    rows = [is_on for is_on, count in on for _ in range(count)]
+    return torch.tensor([row for row, is_on in enumerate(rows) if is_on], device=z.device)
+
+
+def _on(z: torch.Tensor, where: torch.Tensor | None, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """`z` with some of its rows changed, or all of them."""
+    return change(z) if where is None else z.index_copy(0, where, change(z[where]))
+
+
+def _column(values: Sequence[float], z: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A number for each row [n, 1], in the type of `z` where none is given."""
+    dtype = dtype or z.dtype
+    if len(set(values)) == 1:  # no copy to a GPU
+        return torch.full((1, 1), values[0], dtype=dtype, device=z.device).expand(len(values), 1)
+    return torch.tensor(values, dtype=dtype, device=z.device)[:, None]
+
+
+def _most_likely(z: torch.Tensor, knobs: Sequence[SamplingParams]) -> torch.Tensor:
+    """Top-k, each row with its own."""
+    kept = _column([params.top_k for params in knobs], z, torch.int64)
+    values = z.topk(max(params.top_k for params in knobs)).values
+    return _keep_first(z, values.gather(-1, kept - 1), kept)
+
+
+def _nucleus(z: torch.Tensor, knobs: Sequence[SamplingParams]) -> torch.Tensor:
+    """Top-p: a token stays iff the mass of those before it is under top_p. Masses are integers: sums have no order."""
+    temperature = _column([params.temperature for params in knobs], z, torch.float64)
+    top_p = _column([params.top_p for params in knobs], z, torch.float64)
+    peak = z.amax(-1, keepdim=True)
+    total = _mass(z, peak, temperature).sum(-1, keepdim=True)
+    needed = (total * top_p).ceil().long().clamp_min(1)  # the product of the smallest top_p underflows to 0
+    lowest, kept, found = _first_with(needed, z, peak, temperature, FIRST_LOOK)
+    if not bool(found.all()):
+        rest = (~found).nonzero().flatten()
+        lowest[rest], kept[rest], _ = _first_with(needed[rest], z[rest], peak[rest], temperature[rest], z.shape[-1])
+    return _keep_first(z, lowest, kept)
+
+
+def _first_with(
+    needed: torch.Tensor, z: torch.Tensor, peak: torch.Tensor, temperature: torch.Tensor, look: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The first tokens of each row that together have the mass `needed` [n, 1], looking at so many.
+
+    Returns the logit of the last of them and their number, both [n, 1], and whether they were found [n].
+    """
+    values = z.topk(min(look, z.shape[-1])).values
+    mass = _mass(values, peak, temperature)
+    reached = mass.cumsum(-1)
+    kept = (reached - mass < needed).sum(-1, keepdim=True)
+    return values.gather(-1, kept - 1), kept, reached[:, -1] >= needed[:, 0]
+
+
+def _drop_unlikely(z: torch.Tensor, knobs: Sequence[SamplingParams]) -> torch.Tensor:
+    # p >= min_p * max p  <=>  z >= max z + T * log(min_p), in float64 because float32 would move the edge
+    margin = _column([params.temperature * math.log(params.min_p) for params in knobs], z, torch.float64)
+    return z.masked_fill(z.double() < z.amax(-1, keepdim=True).double() + margin, MASKED)
+
+
 def _keep_first(z: torch.Tensor, lowest: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
     """Keep the first `kept` [n, 1] tokens of each row; `lowest` [n, 1] is the logit of the last one kept."""
     above = z > lowest
@@ -142,29 +265,5 @@ def _keep_first(z: torch.Tensor, lowest: torch.Tensor, kept: torch.Tensor) -> to
     return z.masked_fill(~(above | level & (level.cumsum(-1) <= places)), MASKED)
 
 
-def _nucleus(z: torch.Tensor, top_p: float, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logit of the last token top-p keeps and how many it keeps, both [n, 1].
-
-    A token stays iff the mass of those before it is under top_p. Masses are integers, so sums have no order.
-    """
-    peak = z.amax(-1, keepdim=True)
-    total = _mass(z, peak, temperature).sum(-1, keepdim=True)
-    needed = (total * top_p).ceil().long().clamp_min(1)  # the product of the smallest top_p underflows to 0
-    for width in (FIRST_LOOK, z.shape[-1]):
-        values = z.topk(min(width, z.shape[-1])).values
-        mass = _mass(values, peak, temperature)
-        reached = mass.cumsum(-1)
-        if bool((reached[:, -1:] >= needed).all()):
-            break
-    kept = (reached - mass < needed).sum(-1, keepdim=True)
-    return values.gather(-1, kept - 1), kept
-
-
-def _mass(z: torch.Tensor, peak: torch.Tensor, temperature: float) -> torch.Tensor:
+def _mass(z: torch.Tensor, peak: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     return ((z.double() - peak) / temperature).exp_().mul_(UNIT).long()
-
-
-def _drop_unlikely(z: torch.Tensor, min_p: float, temperature: float) -> torch.Tensor:
-    # p >= min_p * max p  <=>  z >= max z + T * log(min_p), in float64 because float32 would move the edge
-    lowest = z.amax(-1, keepdim=True).double() + temperature * math.log(min_p)
-    return z.masked_fill(z.double() < lowest, MASKED)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from core import warps
+from core.dice import NoiseWindow
 from core.sampling_params import SamplingParams
-from core.warps import count_rows, sample, warp
+from core.warps import Sampling, count_rows, sample, score, warp
 from tests.core import reference
 
 VOCAB = 12
@@ -95,6 +100,67 @@ def test_a_row_is_warped_and_drawn_alone_as_among_others(
         for j in range(len(rows))
     ]
     assert together == alone
+
+
+SESSIONS = st.lists(st.tuples(PARAMS, ROWS, TOKENS, TOKENS, st.integers(0, 5000)), min_size=1, max_size=6)
+
+
+@settings(max_examples=200)
+@given(SESSIONS, NUM_VALID, st.sampled_from([1, 40, warps.CACHED]))
+def test_sessions_are_scored_among_others_as_alone(
+    drawing: list[tuple[SamplingParams, list[list[float]], list[int], list[int], int]], num_valid: int, cached: int
+) -> None:
+    logits = torch.tensor([row for _, rows, *_ in drawing for row in rows])
+    sessions = []
+    for asked, rows, history, tokens, at in drawing:
+        bias = {token % num_valid: by for token, by in asked.logit_bias.items()}  # others are not let in
+        params = msgspec.structs.replace(asked, logit_bias=bias)
+        said = Counter(token % num_valid for token in history)
+        proposed = [token % num_valid for token in tokens + [0] * 4][: len(rows) - 1]
+        sessions.append(Sampling(params, NoiseWindow(params.seed, 1), at, said, proposed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warps, "CACHED", cached)
+        together = score(logits, sessions, num_valid)
+    begin = 0
+    for one in sessions:
+        rows = slice(begin, begin := begin + one.rows)
+        assert torch.equal(together[rows], score(logits[rows], [one], num_valid))
+        drawn = sample(logits[rows], one.params, 1, one.first_position, one.history, one.proposed, num_valid)
+        assert together[rows].argmax(-1).tolist() == drawn
+    assert begin == len(together)
+
+
+class _Operations(TorchDispatchMode):
+    """Counts what torch does: on a GPU a launch each, and a wait for each `_local_scalar_dense`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"temperature": 0.0}, {}, {"top_p": 0.9}, {"top_k": 5, "min_p": 0.1, "top_p": 0.5}, {"mixed": True}]
+)
+def test_what_is_done_for_a_session_is_done_for_many_at_once(knobs: dict[str, float]) -> None:
+    def done(count: int) -> Counter[str]:
+        sessions = []
+        for seed in range(count):
+            own = {"temperature": seed % 2, "top_k": seed % 3} if "mixed" in knobs else {"temperature": 1.0, **knobs}
+            params = SamplingParams(seed=seed, max_tokens=9, **own)
+            sessions.append(Sampling(params, NoiseWindow(seed, 0), 7, Counter(), (1, 2)))
+            sessions[-1].noise.rows(7, 3, 40, torch.device("cpu"))  # is made once per window
+        with _Operations() as seen:
+            score(torch.linspace(0, 9, 3 * count * 40).view(-1, 40), sessions, 40)
+        return seen.counts
+
+    few, many = done(12), done(24)
+    views = {"aten.slice.Tensor": 24}  # of the noise that is there: nothing is launched for them
+    assert few["aten._local_scalar_dense.default"] == many["aten._local_scalar_dense.default"] <= 1
+    assert many - few - Counter(views) == Counter()
 
 
 def test_top_k_keeps_the_lowest_ids_of_equal_logits() -> None:
