@@ -1,7 +1,7 @@
 """How many sessions run beside one another, of late: a new one will meet about as many, though it comes first.
 
-Enters: their number whenever it changes, and when. Leaves: the most there were, which fades. (Not their mean: where they
-come in waves, the first of each would be judged by the lull before it.)
+Enters: their number whenever it changes, and when. Leaves: the most there were, which fades. (Not their mean: where
+they come in waves, the first of each would be judged by the lull before it.)
 """
 
 from __future__ import annotations
