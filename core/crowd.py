@@ -1,7 +1,6 @@
-"""How many sessions run beside one another, of late: a new one will meet about as many, though it comes first.
+"""How many sessions there are at a time, of late: a new one will run beside about as many, though it comes first.
 
-Enters: their number whenever it changes, and when. Leaves: the most there were, which fades. (Not their mean: where
-they come in waves, the first of each would be judged by the lull before it.)
+Enters: their number whenever it changes, and when. Leaves: a mean in which the past fades.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ MEMORY = 2.0  # seconds, after which a third is left of what was; about as long 
 
 
 class Crowd:
-    """The number of sessions, and what is left of the most there were."""
+    """The number of sessions, and its mean over time."""
 
     def __init__(self) -> None:
         self._number = 0
-        self._most = 0.0
+        self._mean = 0.0
         self._since = 0.0
 
     def observe(self, number: int, now: float) -> None:
         """From now on there are so many."""
-        self._most, self._since, self._number = max(number, self.most(now)), now, number
+        self._mean, self._since, self._number = self.mean(now), now, number
 
-    def most(self, now: float) -> float:
-        """As of now; never less than there are."""
-        return max(self._number, self._most * math.exp((self._since - now) / MEMORY))
+    def mean(self, now: float) -> float:
+        """As of now."""
+        return self._number + (self._mean - self._number) * math.exp((self._since - now) / MEMORY)

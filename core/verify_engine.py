@@ -120,7 +120,8 @@ class VerifyEngine:
 
     def wanted(self) -> dict[str, bool]:
         """Whether an adapter's drafts would pay were all sessions to have one; of all asked, the last asked last."""
-        sessions = min(max(1, round(self._crowd.most(self._clock()))), self.config.max_sessions)
+        expected = max(len(self._sessions), round(self._crowd.mean(self._clock())))
+        sessions = min(max(1, expected), self.config.max_sessions)
         return self._seats.wanted(sessions, self.config.num_speculative_tokens)
 
     def wait(self) -> float | None:
