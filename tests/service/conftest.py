@@ -112,9 +112,12 @@ def _as_tested(target: RunTarget, served: Served) -> RunTarget:
 
 
 def _served() -> Served:
-    """The shipped bundle with fewer pools, and two of the tests' own; the target runs as larger ones do."""
+    """The shipped bundle with fewer pools, and two of the tests' own; the target runs as larger ones do.
+
+    Few may wait for it, so that a burst overfills it however quickly answers end.
+    """
     family = load_config("family")
-    target = family.target.model_copy(update={"compiled": None})
+    target = family.target.model_copy(update={"compiled": None, "max_queued": CONCURRENCY})
     shipped = with_bundle(family.model_copy(update={"target": target}))
     tasks = [task for task in shipped.drafts if task != GENERAL][:TASKS_SERVED]
     assert len(tasks) == TASKS_SERVED, "the shipped bundle has too few tasks to be tested"

@@ -11,7 +11,7 @@ from tests.service.conftest import Service, chat
 
 pytestmark = pytest.mark.cluster
 
-MORE = 24
+MORE = 80
 
 
 def test_requests_beyond_the_queue_are_told_to_come_back(service: Service) -> None:
@@ -19,7 +19,7 @@ def test_requests_beyond_the_queue_are_told_to_come_back(service: Service) -> No
     healthy, responses = asyncio.run(_ask(service, target.max_sessions + target.max_queued + MORE))
     assert healthy == [200] * 3, "busy is not ill"
     turned_away = [response for response in responses if response.status_code == 503]
-    assert len(turned_away) >= MORE // 2  # some get in because others have ended
+    assert len(turned_away) >= MORE // 4  # others get in because answers have ended
     assert {response.status_code for response in responses} == {200, 503}
     for response in turned_away:
         assert response.headers["retry-after"] == "1"
