@@ -21,7 +21,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that
 LEARNING, EXPLORE = 8, 16  # the first asks, then one in so many, are for all there may be: so it is learned about
 # By how much better than plain a pass with drafts must be where sessions are many: that drafts are opened, and take the
 # target's cores from it, is in no estimate.
-BESIDE_OTHERS = 0.25
+BESIDE_OTHERS = 0.2
 SPARED = 15  # of sixteen sessions, where a draft is not wanted
 
 

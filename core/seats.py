@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from core.asking import Ask, Probe, Prospect, best_ask, costs_nothing, pays, would_pay
+from core.company import Company
 from core.estimator import Acceptance
 from core.generation import Run
 from core.messages import Close, Commit, Propose
@@ -50,6 +51,7 @@ class Seats:
         self._adapters: Recent[str, _Adapter] = Recent(_Adapter)
         self._pass = Prospect()  # the next one, as it was planned after the last
         self._running = 1  # sessions in it
+        self._company = Company()
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
     def receive(self, peer: bytes, session: VerifySession | None, message: Propose, now: float) -> None:
@@ -80,15 +82,18 @@ class Seats:
         self._outbox.clear()
         return messages
 
-    def wanted(self, sessions: int, most: int) -> dict[str, bool]:
-        """Whether an adapter's drafts would pay if all of so many sessions had one that may propose so many tokens.
+    def joined(self, sessions: int, new: int) -> None:
+        """Of about so many sessions some are new."""
+        self._company.joined(sessions, new)
 
-        Of all adapters that were asked, the last asked last.
+    def wanted(self, sessions: int, most: int) -> dict[str, bool]:
+        """Whether new sessions among about so many should have an adapter's drafts, for so many tokens at most.
+
+        They should where these would pay if all had such, and are asked among those that there are. Of all adapters
+        that were asked, the last asked last.
         """
-        return {
-            name: would_pay(adapter.acceptance.expected(most), adapter.reply, sessions, self._costs)
-            for name, adapter in self._adapters.items()
-        }
+        welcome = self._company.welcome(sessions)
+        return {name: welcome and self._would_pay(one, sessions, most) for name, one in self._adapters.items()}
 
     def leave(self, session: VerifySession) -> None:
         """The session is over."""
@@ -127,6 +132,7 @@ class Seats:
         drafted = [session for session in committed if session.seat and not self._lapsed(session.seat, now)]
         prospects = [self._prospect(session) for session in drafted]
         together = self._foresee(prospects, num_running)
+        self._tell_company(drafted, num_running, asked=together)
         tokens, rows, longest, _ = self._pass
         second = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0])[-2]
         known: dict[tuple[bytes, int, Prospect], Ask] = {}  # sessions that are alike are asked alike
@@ -146,6 +152,12 @@ class Seats:
             session.probing = session.ask.most > 0 and not (together and session.plan.most)
             if session.ask.most or not seat.idle:
                 self._tell(session, now)
+
+    def _tell_company(self, drafted: Sequence[VerifySession], num_running: int, *, asked: bool) -> None:
+        """Of a pass with drafts that would pay among their like."""
+        planned = {(one.seat.adapter, one.max_proposed) for one in drafted if one.seat and one.planned()}
+        if planned and (asked or any(self._would_pay(self._adapters.of(name), num_running, n) for name, n in planned)):
+            self._company.observe(num_running, asked=asked)
 
     def _foresee(self, prospects: Sequence[Prospect], num_running: int) -> bool:
         """Sum up the next pass as it is planned, of all that run; returns whether to ask for it, or for nothing."""
@@ -169,6 +181,10 @@ class Seats:
         assert seat is not None
         expected = self._adapters.of(seat.adapter).acceptance.expected(session.max_proposed)
         return best_ask(expected, seat.reply, others, self._costs)
+
+    def _would_pay(self, adapter: _Adapter, sessions: int, most: int) -> bool:
+        """Whether an adapter's drafts would if all of so many sessions had one."""
+        return would_pay(adapter.acceptance.expected(most), adapter.reply, sessions, self._costs)
 
     def _tell(self, session: VerifySession, now: float) -> None:
         """A draft that was told that nothing is wanted hears no more until something is, or it speaks up itself."""
@@ -196,9 +212,8 @@ class Seats:
             session.seat = Seat(peer, message.seat, now, self._replies.of(peer))
             adapter = self._adapters.of(session.seat.adapter)
             adapter.reply = session.seat.reply
-            expected = adapter.acceptance.expected(session.max_proposed)
             session.plan = self._best(session, self._pass)
-            paying = would_pay(expected, adapter.reply, self._running, self._costs)
+            paying = self._would_pay(adapter, self._running, session.max_proposed)
             session.ask = session.plan if paying else Ask(0)
             return True
         if message.seat < seat.number or peer != seat.peer:

@@ -102,6 +102,7 @@ class VerifyEngine:
             group.append(self._session(request, group))
         self._sessions.add(group)
         self._crowd.observe(len(self._sessions), self._clock())
+        self._seats.joined(self._expected(), len(group))
         return [session.number for session in group]
 
     def close(self, number: int) -> None:
@@ -119,10 +120,8 @@ class VerifyEngine:
         return self._seats.outgoing()
 
     def wanted(self) -> dict[str, bool]:
-        """Whether an adapter's drafts would pay were all sessions to have one; of all asked, the last asked last."""
-        expected = max(len(self._sessions), round(self._crowd.mean(self._clock())))
-        sessions = min(max(1, expected), self.config.max_sessions)
-        return self._seats.wanted(sessions, self.config.num_speculative_tokens)
+        """Whether new sessions should have an adapter's drafts; of all that were asked, the last asked last."""
+        return self._seats.wanted(self._expected(), self.config.num_speculative_tokens)
 
     def wait(self) -> float | None:
         """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
@@ -175,6 +174,11 @@ class VerifyEngine:
         if chain.finish_reason is None:  # else there is nothing to compute, nor to wait for
             leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
         return VerifySession(self._new_session(), chain, most, leader)
+
+    def _expected(self) -> int:
+        """How many sessions a new one will run beside."""
+        expected = max(len(self._sessions), round(self._crowd.mean(self._clock())))
+        return min(max(1, expected), self.config.max_sessions)
 
     def _complete(self) -> list[VerifySession]:
         """Sessions resumed when their answer was complete: they only have to be told so."""
