@@ -135,12 +135,11 @@ class Sparing:
     """
 
     def __init__(self) -> None:
-        self._met: Counter[str] = Counter()  # sessions of each draft since it was wanted
+        self._met: Counter[str] = Counter()  # sessions of each draft when it was not wanted
 
     def spares(self, draft: str, *, wanted: bool) -> bool:
         """Whether the next session of this draft goes without it."""
         if wanted:
-            del self._met[draft]
             return False
         self._met[draft] += 1
         return self._met[draft] % (SPARED + 1) != 1

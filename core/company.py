@@ -1,13 +1,14 @@
 """Whether drafts are welcome among the sessions there are: those that would pay among their like need not among others.
 
-Enters: whether passes with such drafts asked for anything, and every new session. Leaves: whether new ones should have
-theirs. One draft pays less than many, which are waited for together, so that this is found out by opening all for a
-while, not one: until as many sessions are new as there are, nothing is judged.
+Enters: every new session and how many it will run beside, and whether passes over them with such drafts asked for
+anything. Leaves: whether new ones should have theirs. One draft pays less than many, which are waited for together, so
+that this is found out by opening all for a while, not one, and by no session that came before.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MEMORY = 32.0  # passes that the share of those which asked effectively remembers
@@ -15,52 +16,63 @@ LEAST = 0.5  # of them; in passes of 16 and 32 sessions of six tasks it is about
 FIRST_PAUSE, LONGEST_PAUSE = 64, 256  # to the next trial, in times as many new sessions as there are
 
 
-@dataclass(slots=True)
-class _Batches:
-    """Those of about one size. `due` is how many new sessions it takes to be judged, or not welcome, to be tried."""
+@dataclass(slots=True, eq=False)
+class Cohort:
+    """Sessions that came one after another to run beside about `size` at the least, all to have drafts or none.
 
+    One whose drafts are not welcome is followed by the next, a trial, once `due` more have come.
+    """
+
+    size: int
+    pause: int = FIRST_PAUSE
     welcome: bool = True
     asked: float = 1.0
-    judged: int = 0
+    judged: float = 0.0
     due: int = 0
-    pause: int = FIRST_PAUSE
+
+    def observe(self, members: int, *, asked: bool) -> None:
+        """A pass over so many of them and others, some of whose drafts were best asked, each for itself."""
+        if self.size == 1 or not self.welcome:
+            return
+        weight = min(1.0, members / self.size)
+        self.asked += (asked - self.asked) * weight / MEMORY
+        self.judged += weight
+        if self.asked < LEAST:
+            self.welcome, self.due = False, self.pause * self.size
+        elif self.judged > 2 * MEMORY:
+            self.pause = FIRST_PAUSE
+
+    def next(self) -> Cohort:
+        """That of the next session."""
+        self.due -= not self.welcome
+        return self if self.welcome or self.due else Cohort(self.size, min(2 * self.pause, LONGEST_PAUSE))
 
 
 class Company:
-    """Of the batches of an engine, by size: 8 to 11, 12 to 15, 16 to 23 and so on.
+    """Of the sessions of an engine, by how many run beside them: 8 to 11, 12 to 15, 16 to 23 and so on.
 
     Drafts of lone sessions are always welcome.
     """
 
     def __init__(self) -> None:
-        self._sizes: defaultdict[int, _Batches] = defaultdict(_Batches)
+        self._cohorts: dict[int, Cohort] = {}
 
-    def joined(self, sessions: int, new: int) -> None:
-        """Of about so many sessions some are new."""
-        size = self._of(sessions)
-        size.due = max(0, size.due - new)
-        if not size.welcome and not size.due:
-            self._sizes[_size(sessions)] = _Batches(due=sessions, pause=size.pause)
+    def joined(self, sessions: int) -> Cohort:
+        """Another session, which will run beside about so many: those that it belongs to."""
+        size = _size(sessions)
+        self._cohorts[size] = self._cohorts.get(size, Cohort(size)).next()
+        return self._cohorts[size]
 
-    def observe(self, sessions: int, *, asked: bool) -> None:
-        """A pass over so many sessions, some of whose drafts were best asked, each for itself."""
-        size = self._of(sessions)
-        if sessions == 1 or size.due:
-            return
-        size.asked += (asked - size.asked) / MEMORY
-        size.judged += 1
-        if size.asked < LEAST:
-            size.welcome, size.due = False, size.pause * sessions
-            size.pause = min(2 * size.pause, LONGEST_PAUSE)
-        elif size.judged > 2 * MEMORY:
-            size.pause = FIRST_PAUSE
+    def observe(self, members: Iterable[Cohort | None], *, asked: bool) -> None:
+        """A pass over sessions of these, with drafts some of which were best asked, each for itself."""
+        for cohort, number in Counter(members).items():
+            if cohort is not None:
+                cohort.observe(number, asked=asked)
 
     def welcome(self, sessions: int) -> bool:
         """Whether drafts are."""
-        return self._of(sessions).welcome
-
-    def _of(self, sessions: int) -> _Batches:
-        return self._sizes[_size(sessions)]
+        size = _size(sessions)
+        return size not in self._cohorts or self._cohorts[size].welcome
 
 
 def _size(sessions: int) -> int:

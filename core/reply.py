@@ -8,7 +8,7 @@ from __future__ import annotations
 
 MEMORY, LONG_MEMORY = 16.0, 64.0  # answers that an estimate effectively remembers, and that the slowest one outlives
 
-SPREAD = 0.1  # tokens^2, between lengths that tell what a token costs: one of 4 among sixteen of 1 does, to the next
+SPREAD = 0.1  # tokens^2, between lengths that tell what a token costs: one of 3 among fifteen of 1 does
 
 
 class Reply:

@@ -82,9 +82,10 @@ class Seats:
         self._outbox.clear()
         return messages
 
-    def joined(self, sessions: int, new: int) -> None:
-        """Of about so many sessions some are new."""
-        self._company.joined(sessions, new)
+    def joined(self, session: VerifySession, sessions: int) -> None:
+        """A new session, which will run beside about so many."""
+        if session.max_proposed:
+            session.cohort = self._company.joined(sessions)
 
     def wanted(self, sessions: int, most: int) -> dict[str, bool]:
         """Whether new sessions among about so many should have an adapter's drafts, for so many tokens at most.
@@ -106,7 +107,8 @@ class Seats:
         if seat is not None and run.proposed:
             adapter = self._adapters.of(seat.adapter)
             adapter.acceptance.observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
-            if run.accepted and session.probing and costs_nothing(seat.reply, self._costs):
+            looked = session.probing and not session.plan.most and self._running == 1
+            if looked and run.accepted and costs_nothing(seat.reply, self._costs):
                 adapter.probe.right()
 
     def standing(self, session: VerifySession, now: float) -> Standing:
@@ -132,7 +134,8 @@ class Seats:
         drafted = [session for session in committed if session.seat and not self._lapsed(session.seat, now)]
         prospects = [self._prospect(session) for session in drafted]
         together = self._foresee(prospects, num_running)
-        self._tell_company(drafted, num_running, asked=together)
+        if self._tells_of_company(drafted, num_running, asked=together):
+            self._company.observe([session.cohort for session in committed], asked=together)
         tokens, rows, longest, _ = self._pass
         second = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0])[-2]
         known: dict[tuple[bytes, int, Prospect], Ask] = {}  # sessions that are alike are asked alike
@@ -153,11 +156,10 @@ class Seats:
             if session.ask.most or not seat.idle:
                 self._tell(session, now)
 
-    def _tell_company(self, drafted: Sequence[VerifySession], num_running: int, *, asked: bool) -> None:
-        """Of a pass with drafts that would pay among their like."""
+    def _tells_of_company(self, drafted: Sequence[VerifySession], num_running: int, *, asked: bool) -> bool:
+        """Whether some drafts in the next pass would pay among their like."""
         planned = {(one.seat.adapter, one.max_proposed) for one in drafted if one.seat and one.planned()}
-        if planned and (asked or any(self._would_pay(self._adapters.of(name), num_running, n) for name, n in planned)):
-            self._company.observe(num_running, asked=asked)
+        return any(asked or self._would_pay(self._adapters.of(name), num_running, most) for name, most in planned)
 
     def _foresee(self, prospects: Sequence[Prospect], num_running: int) -> bool:
         """Sum up the next pass as it is planned, of all that run; returns whether to ask for it, or for nothing."""

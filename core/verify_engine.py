@@ -102,7 +102,8 @@ class VerifyEngine:
             group.append(self._session(request, group))
         self._sessions.add(group)
         self._crowd.observe(len(self._sessions), self._clock())
-        self._seats.joined(self._expected(), len(group))
+        for session in group:
+            self._seats.joined(session, self._expected())
         return [session.number for session in group]
 
     def close(self, number: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from core.asking import Ask
 from core.commit import Chain
+from core.company import Cohort
 from core.dice import NoiseWindow
 from core.messages import Commit, Propose
 from core.reply import Reply
@@ -111,6 +112,7 @@ class VerifySession:
         self.plan = Ask(max_proposed)  # what is best to ask of its draft, where the drafts of all are asked
         self.ask = self.plan  # of the draft's next proposal
         self.probing = False  # it is asked to see how good the draft is
+        self.cohort: Cohort | None = None  # those it came with, where it may have a draft
         self.leader = leader  # its prompt is computed by this session, then forked
         self.followers: list[VerifySession] = []  # whose leader this one is
         self.seat: Seat | None = None

@@ -28,6 +28,7 @@ GeneratedCounts = Counter[int]  # how often each token was generated; the prompt
 MASKED = -math.inf
 UNIT = 2.0**40  # probability mass in fixed point: the most likely token weighs 2^40, 2^18 of them fit an int64
 CACHED = 1 << 18  # numbers that a CPU's cores keep near: beyond, sessions together take longer than one after another
+HELD = 1 << 24  # numbers that a GPU scores at once: 128 MiB in float64, of which top-p holds some at a time
 FIRST_LOOK = 256  # tokens that usually hold top-p's mass; looking at all of them costs a sort
 
 
@@ -78,13 +79,13 @@ class Sampling(NamedTuple):
 def score(logits: torch.Tensor, sessions: Sequence[Sampling], num_valid: int) -> torch.Tensor:
     """What `sample` draws the largest of, for many sessions at once: float32 [all their rows, num_valid].
 
-    Filters and dice go over the rows of all: on a GPU no session costs launches or waiting of its own without penalties
-    or a bias. Each is scored as it would be alone.
+    Filters and dice go over the rows of many: on a GPU no session costs launches or waiting of its own, but for the
+    making of its noise, without penalties or a bias. Each is scored as it would be alone.
     """
     z = logits[:, :num_valid]
     if all(one.params.greedy and not one.params.warped for one in sessions):
         return z
-    together = len(z) if z.is_cuda else max(1, CACHED // num_valid)
+    together = max(1, (HELD if z.is_cuda else CACHED) // num_valid)
     return _cat([_score(rows, some) for rows, some in _groups(z, sessions, together)])
 
 

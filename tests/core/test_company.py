@@ -6,20 +6,25 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.company import FIRST_PAUSE, LONGEST_PAUSE, MEMORY, Company
+from core.company import FIRST_PAUSE, LONGEST_PAUSE, MEMORY, Cohort, Company
 from core.model.base import Rows
 from core.verify_engine import VerifyConfig
 from tests.core.toy import PROMPT, plain_tokens, request
 from tests.core.verify_bench import Bench
 
-SESSIONS = 10  # as many as 8 to 11
+SESSIONS = 8  # to 11 are of one size
+
+
+def come(company: Company, sessions: int) -> list[Cohort]:
+    """So many at a time."""
+    return [company.joined(sessions) for _ in range(sessions)]
 
 
 def passes_until_unwelcome(company: Company) -> int:
-    """None of which asks for anything."""
-    passes = 0
+    """None of which asks for anything, all over new sessions."""
+    passes, members = 0, come(company, SESSIONS)
     while company.welcome(SESSIONS) and passes < 20 * MEMORY:
-        company.observe(SESSIONS, asked=False)
+        company.observe(members, asked=False)
         passes += 1
     return passes
 
@@ -27,15 +32,16 @@ def passes_until_unwelcome(company: Company) -> int:
 def sessions_until_welcome(company: Company) -> int:
     sessions = 0
     while not company.welcome(SESSIONS):
-        company.joined(SESSIONS, 1)
+        company.joined(SESSIONS)
         sessions += 1
     return sessions
 
 
 def test_drafts_are_welcome_while_passes_ask_them() -> None:
     company = Company()
+    members = come(company, SESSIONS)
     for turn in range(int(20 * MEMORY)):
-        company.observe(SESSIONS, asked=turn % 3 > 0)
+        company.observe(members, asked=turn % 3 > 0)
         assert company.welcome(SESSIONS)
 
 
@@ -49,20 +55,40 @@ def test_drafts_that_no_pass_asks_are_soon_not_welcome_among_as_many() -> None:
 def test_a_lone_sessions_draft_is_always_welcome() -> None:
     company = Company()
     for _ in range(int(20 * MEMORY)):
-        company.observe(1, asked=False)
+        company.observe(come(company, 1), asked=False)
     assert company.welcome(1)
+
+
+def test_the_last_of_many_sessions_tell_nothing_of_few() -> None:
+    """Of those that came as many, few have a draft: that passes over them ask for nothing is no wonder."""
+    company = Company()
+    members = come(company, 32)
+    for left in range(32, 0, -1):
+        for _ in range(int(MEMORY)):
+            company.observe(members[:left], asked=False)
+    assert [company.welcome(sessions) for sessions in (2, 4, 8, 16, 32)] == [True, True, True, True, False]
+
+
+def test_a_pass_over_sessions_some_of_which_came_earlier_tells_less_of_the_others() -> None:
+    whole, half = Company(), Company()
+    members = {company: come(company, SESSIONS) for company in (whole, half)}
+    passes = dict.fromkeys(members, 0)
+    for company, number in ((whole, SESSIONS), (half, SESSIONS // 2)):
+        while company.welcome(SESSIONS):
+            company.observe([None] * (SESSIONS - number) + members[company][:number], asked=False)
+            passes[company] += 1
+    assert passes[half] == pytest.approx(2 * passes[whole], rel=0.1)
 
 
 def test_they_are_tried_again_ever_more_rarely_and_a_trial_is_judged_by_new_sessions() -> None:
     company = Company()
-    pauses = []
+    pauses, earlier = [], come(company, SESSIONS)
     for _ in range(5):
         passes_until_unwelcome(company)
         pauses.append(sessions_until_welcome(company) // SESSIONS)
         for _ in range(int(20 * MEMORY)):
-            company.observe(SESSIONS, asked=False)
-        assert company.welcome(SESSIONS), "most of the sessions began before the trial"
-        company.joined(SESSIONS, SESSIONS)
+            company.observe(earlier, asked=False)
+        assert company.welcome(SESSIONS), "these sessions came before the trial"
     assert pauses == [FIRST_PAUSE, 128, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
 
 
@@ -71,9 +97,9 @@ def test_after_a_trial_that_held_the_next_comes_as_soon_as_the_first() -> None:
     for _ in range(4):
         passes_until_unwelcome(company)
         sessions_until_welcome(company)
-        company.joined(SESSIONS, SESSIONS)
+    members = come(company, SESSIONS)
     for _ in range(int(3 * MEMORY)):
-        company.observe(SESSIONS, asked=True)
+        company.observe(members, asked=True)
     passes_until_unwelcome(company)
     assert sessions_until_welcome(company) == FIRST_PAUSE * SESSIONS
 
@@ -90,6 +116,10 @@ def test_a_draft_that_pays_for_all_sessions_but_not_for_a_few_of_them(drafted: i
 
     bench.model.on_forward = take_time
     answer = plain_tokens(request(400))
+    before = [bench.engine.open([request(400)])[0] for _ in range(16)]
+    bench.clock.now += 60.0
+    for number in before:
+        bench.engine.close(number)
     numbers = [bench.engine.open([request(400)])[0] for _ in range(16)]
     bench.step()
     for _ in range(100):

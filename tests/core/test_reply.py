@@ -28,9 +28,9 @@ def test_a_reply_of_one_length_leaves_the_rest_to_proportion() -> None:
 def test_one_longer_answer_in_sixteen_is_enough_to_tell_what_a_token_costs() -> None:
     reply = Reply()
     for _ in range(3):
-        for tokens in [4] + [1] * 15:
+        for tokens in [3] + [1] * 15:
             reply.observe(tokens, 0.003 * tokens)
-        assert reply.mean(4) == pytest.approx(0.012)
+        assert reply.mean(3) == pytest.approx(0.009)
 
 
 def test_an_answer_that_was_not_timed_makes_a_guess_that_the_first_timed_one_replaces() -> None:
