@@ -91,7 +91,7 @@ class Probe:
     """Now and then more is asked of an adapter's drafts than seems best, to see whether they are better than it seems.
 
     Ones that do not pay are asked for one token, in every pass while that is right and costs nothing, else ever more
-    rarely; ones that would pay, but not together with the others, ever more rarely until they do.
+    rarely from the beginning of a session on; ones that would pay, but not together with the others, ever more rarely until they do.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,11 @@ class Probe:
 
     def right(self) -> None:
         """The token that a look was for was right, and waiting for such costs nothing."""
-        self._pause = 1
+        self._pause = 0
+
+    def begin_session(self) -> None:
+        """A session has just got a draft that does not pay: it is here to tell whether that is so still."""
+        self._pause, self._since = 1, 0
 
     def ask(self, best: Ask, most: int, *, together: bool = True) -> Ask:
         """What to ask for where `best` is best and `most` the most; called at every ask.
@@ -122,7 +126,7 @@ class Probe:
         if best.most:
             self._rest = min(2 * self._rest, LONGEST_PAUSE)
         else:
-            self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+            self._pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE)
         self._since = 0
         return Ask(1)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 MEMORY = 32.0  # passes that the share of those which asked effectively remembers
 LEAST = 0.5  # of them; in passes of 16 and 32 sessions of six tasks it is about 0.1, of up to 8 about 1 (Zen 5)
-FIRST_PAUSE, LONGEST_PAUSE = 64, 256  # to the next trial, in times as many new sessions as there are
+FIRST_PAUSE, LONGEST_PAUSE = 16, 256  # to the next trial, in times as many new sessions as there are
 
 
 @dataclass(slots=True, eq=False)
@@ -63,10 +63,13 @@ class Company:
         self._cohorts[size] = self._cohorts.get(size, Cohort(size)).next()
         return self._cohorts[size]
 
-    def observe(self, members: Iterable[Cohort | None], *, asked: bool) -> None:
-        """A pass over sessions of these, with drafts some of which were best asked, each for itself."""
+    def observe(self, members: Iterable[Cohort | None], sessions: int, *, asked: bool) -> None:
+        """A pass over sessions of these, so many, with drafts some of which were best asked, each for itself.
+
+        It tells nothing of those that came to run beside more or fewer.
+        """
         for cohort, number in Counter(members).items():
-            if cohort is not None:
+            if cohort is not None and cohort.size == _size(sessions):
                 cohort.observe(number, asked=asked)
 
     def welcome(self, sessions: int) -> bool:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 MEMORY, LONG_MEMORY = 16.0, 64.0  # answers that an estimate effectively remembers, and that the slowest one outlives
 
+EARLIER = 2.0  # answers, that all those to earlier sessions count as: the load may have been another
 SPREAD = 0.1  # tokens^2, between lengths that tell what a token costs: one of 3 among fifteen of 1 does
 
 
 class Reply:
     """Running least squares of seconds over tokens for one draft process; `known` once it has answered.
 
-    While all answers had about one length, the fixed part is taken to be worth one token. Until one was timed it is
-    `guessed` to be half of what the quickest took at most.
+    While all answers had about one length, a token takes what it took when they had not, or else the fixed part is taken
+    to be worth one. Until one was timed it is `guessed` to be half of what the quickest took at most.
     """
 
     def __init__(self) -> None:
@@ -25,6 +26,7 @@ class Reply:
         self.known = self.guessed = False
         self.deviation = 0.0
         self._slowest = 0.0
+        self._slope: float | None = None  # seconds of a token, when answers last told
         self._sums = [0.0] * 5  # of 1, tokens, seconds, tokens^2, tokens * seconds
 
     def observe(self, tokens: int, seconds: float) -> None:
@@ -37,6 +39,10 @@ class Reply:
         new = (1.0, tokens, seconds, tokens * tokens, tokens * seconds)
         self._sums = [keep * old + term for old, term in zip(self._sums, new, strict=True)]
         self.known = True
+        weight, length, total, squares, products = self._sums
+        spread = squares / weight - (length / weight) ** 2
+        if spread > SPREAD:
+            self._slope = max(0.0, (products - length * total / weight) / (weight * spread))
 
     def observe_at_most(self, tokens: int, seconds: float) -> None:
         """An answer that came some time within so many seconds."""
@@ -46,6 +52,11 @@ class Reply:
             self.guessed = True
         elif not self.guessed and seconds < self.mean(tokens):
             self.observe(tokens, seconds)
+
+    def begin_session(self) -> None:
+        """Answers from now on are to another session."""
+        less = min(1.0, EARLIER / self._sums[0]) if self.known else 1.0
+        self._sums = [less * term for term in self._sums]
 
     def mean(self, tokens: float) -> float:
         """Seconds to expect for a proposal of so many tokens; 0 before any answer."""
@@ -59,12 +70,8 @@ class Reply:
         """Seconds of a token; 0 before any answer."""
         if not self.known:
             return 0.0
-        weight, length, seconds, squares, products = self._sums
-        length, seconds = length / weight, seconds / weight
-        spread = squares / weight - length * length
-        if spread <= SPREAD:
-            return seconds / (length + 1)
-        return min(max((products / weight - length * seconds) / spread, 0.0), seconds / length)
+        weight, length, seconds, _, _ = self._sums
+        return seconds / (length + weight) if self._slope is None else min(self._slope, seconds / max(length, weight))
 
     def latest(self, tokens: float) -> float:
         """When even a slow answer should be there: one that was not foreseen, after many that were."""

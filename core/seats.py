@@ -135,7 +135,7 @@ class Seats:
         prospects = [self._prospect(session) for session in drafted]
         together = self._foresee(prospects, num_running)
         if self._tells_of_company(drafted, num_running, asked=together):
-            self._company.observe([session.cohort for session in committed], asked=together)
+            self._company.observe([session.cohort for session in committed], num_running, asked=together)
         tokens, rows, longest, _ = self._pass
         second = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0])[-2]
         known: dict[tuple[bytes, int, Prospect], Ask] = {}  # sessions that are alike are asked alike
@@ -214,9 +214,12 @@ class Seats:
             session.seat = Seat(peer, message.seat, now, self._replies.of(peer))
             adapter = self._adapters.of(session.seat.adapter)
             adapter.reply = session.seat.reply
+            adapter.reply.begin_session()
             session.plan = self._best(session, self._pass)
             paying = self._would_pay(adapter, self._running, session.max_proposed)
             session.ask = session.plan if paying else Ask(0)
+            if not paying:
+                adapter.probe.begin_session()
             return True
         if message.seat < seat.number or peer != seat.peer:
             self._outbox[peer, session.number] = Close(session.number, message.seat)

@@ -24,7 +24,7 @@ def passes_until_unwelcome(company: Company) -> int:
     """None of which asks for anything, all over new sessions."""
     passes, members = 0, come(company, SESSIONS)
     while company.welcome(SESSIONS) and passes < 20 * MEMORY:
-        company.observe(members, asked=False)
+        company.observe(members, SESSIONS, asked=False)
         passes += 1
     return passes
 
@@ -41,7 +41,7 @@ def test_drafts_are_welcome_while_passes_ask_them() -> None:
     company = Company()
     members = come(company, SESSIONS)
     for turn in range(int(20 * MEMORY)):
-        company.observe(members, asked=turn % 3 > 0)
+        company.observe(members, SESSIONS, asked=turn % 3 > 0)
         assert company.welcome(SESSIONS)
 
 
@@ -55,7 +55,7 @@ def test_drafts_that_no_pass_asks_are_soon_not_welcome_among_as_many() -> None:
 def test_a_lone_sessions_draft_is_always_welcome() -> None:
     company = Company()
     for _ in range(int(20 * MEMORY)):
-        company.observe(come(company, 1), asked=False)
+        company.observe(come(company, 1), 1, asked=False)
     assert company.welcome(1)
 
 
@@ -65,7 +65,7 @@ def test_the_last_of_many_sessions_tell_nothing_of_few() -> None:
     members = come(company, 32)
     for left in range(32, 0, -1):
         for _ in range(int(MEMORY)):
-            company.observe(members[:left], asked=False)
+            company.observe(members[:left], left, asked=False)
     assert [company.welcome(sessions) for sessions in (2, 4, 8, 16, 32)] == [True, True, True, True, False]
 
 
@@ -75,7 +75,7 @@ def test_a_pass_over_sessions_some_of_which_came_earlier_tells_less_of_the_other
     passes = dict.fromkeys(members, 0)
     for company, number in ((whole, SESSIONS), (half, SESSIONS // 2)):
         while company.welcome(SESSIONS):
-            company.observe([None] * (SESSIONS - number) + members[company][:number], asked=False)
+            company.observe([None] * (SESSIONS - number) + members[company][:number], SESSIONS, asked=False)
             passes[company] += 1
     assert passes[half] == pytest.approx(2 * passes[whole], rel=0.1)
 
@@ -83,13 +83,13 @@ def test_a_pass_over_sessions_some_of_which_came_earlier_tells_less_of_the_other
 def test_they_are_tried_again_ever_more_rarely_and_a_trial_is_judged_by_new_sessions() -> None:
     company = Company()
     pauses, earlier = [], come(company, SESSIONS)
-    for _ in range(5):
+    for _ in range(6):
         passes_until_unwelcome(company)
         pauses.append(sessions_until_welcome(company) // SESSIONS)
         for _ in range(int(20 * MEMORY)):
-            company.observe(earlier, asked=False)
+            company.observe(earlier, SESSIONS, asked=False)
         assert company.welcome(SESSIONS), "these sessions came before the trial"
-    assert pauses == [FIRST_PAUSE, 128, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
+    assert pauses == [FIRST_PAUSE, 32, 64, 128, LONGEST_PAUSE, LONGEST_PAUSE]
 
 
 def test_after_a_trial_that_held_the_next_comes_as_soon_as_the_first() -> None:
@@ -99,7 +99,7 @@ def test_after_a_trial_that_held_the_next_comes_as_soon_as_the_first() -> None:
         sessions_until_welcome(company)
     members = come(company, SESSIONS)
     for _ in range(int(3 * MEMORY)):
-        company.observe(members, asked=True)
+        company.observe(members, SESSIONS, asked=True)
     passes_until_unwelcome(company)
     assert sessions_until_welcome(company) == FIRST_PAUSE * SESSIONS
 
