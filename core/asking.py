@@ -90,8 +90,9 @@ def costs_nothing(reply: Reply, costs: StepCosts) -> bool:
 class Probe:
     """Now and then more is asked of an adapter's drafts than seems best, to see whether they are better than it seems.
 
-    Ones that do not pay are asked for one token, in every pass while that is right and costs nothing, else ever more
-    rarely from the beginning of a session on; ones that would pay, but not together with the others, ever more rarely until they do.
+    Ones that do not pay are asked for one token, in every pass while that is right and costs nothing, else at the
+    beginning of a session and ever more rarely after it; ones that would pay, but not together with the others, ever
+    more rarely until they do.
     """
 
     def __init__(self) -> None:
@@ -110,7 +111,7 @@ class Probe:
 
     def begin_session(self) -> None:
         """A session has just got a draft that does not pay: it is here to tell whether that is so still."""
-        self._pause, self._since = 1, 0
+        self._pause = self._rest = 1
 
     def ask(self, best: Ask, most: int, *, together: bool = True) -> Ask:
         """What to ask for where `best` is best and `most` the most; called at every ask.

@@ -135,6 +135,7 @@ class DraftEngine:
         if committed := len(session.committed) - known:
             self.counts["rounds"] += 1
             self.counts["rounds_foreseen"] += bool(session.chain)
+            session.asked_at = now if session.due and not session.chain else None
             seconds, session.advanced_at = now - session.advanced_at, now
             if seconds > 0.0:
                 self._overlap.observe(proposed, committed, seconds, proposed * self._costs.seconds(1))
@@ -150,8 +151,8 @@ class DraftEngine:
                 session.quiet_since = now
                 if session.answered_at is None:  # from the first answer: from repeats, a round would seem ever shorter
                     session.answered_at = now
-                session.due = session.due and not complete
-                messages.append((session.peer, session.proposal()))
+                messages.append((session.peer, session.proposal(now)))
+                session.due, session.asked_at = session.due and not complete, None
         return messages
 
     def expired(self) -> list[int]:

@@ -73,6 +73,7 @@ class DraftSession:
         self.advanced_at = now  # when it last heard of committed tokens
         self.quiet_since = now  # it spoke, or came to owe an answer
         self.answered_at: float | None = None  # when the verifier was first told since its last Commit
+        self.asked_at: float | None = None  # when it was told of what was committed and asked for more, all unforeseen
         self.told = False  # of anything committed: before, the verifier does not know of it
         self.due = True  # a Propose is owed: every Commit by which something is wanted is answered
         self._confidence = confidence
@@ -163,9 +164,10 @@ class DraftSession:
         """How many more tokens the line should hold, at most, if it should hold more."""
         return max(1, self._wanted(line) - line.drafted)
 
-    def proposal(self) -> Propose:
+    def proposal(self, now: float) -> Propose:
         tokens = tuple(guess.token for guess in self.chain[: self.proposed])
-        return Propose(self.opened.session, self.opened.seat, len(self.committed), tokens)
+        took = None if self.asked_at is None else now - self.asked_at
+        return Propose(self.opened.session, self.opened.seat, len(self.committed), tokens, took)
 
     @property
     def _room(self) -> int:

@@ -15,13 +15,15 @@ from core.sampling_params import SamplingParams
 class Propose(msgspec.Struct, frozen=True, array_like=True, tag="propose"):
     """Draft to verifier: I know `base` committed tokens, and this is my whole chain from there.
 
-    An empty chain says "I am here, tell me more".
+    An empty chain says "I am here, tell me more". `took` is the seconds since I was asked for this and
+    began to draft it.
     """
 
     session: int
     seat: int
     base: int
     tokens: tuple[int, ...]
+    took: float | None = None
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):

@@ -6,8 +6,11 @@ seconds to expect for a number of tokens, and when even a slow answer should be 
 
 from __future__ import annotations
 
+from core.step_costs import Smoothed
+
 MEMORY, LONG_MEMORY = 16.0, 64.0  # answers that an estimate effectively remembers, and that the slowest one outlives
 
+TRIP = 0.0005  # seconds, before one was measured
 EARLIER = 2.0  # answers, that all those to earlier sessions count as: the load may have been another
 SPREAD = 0.1  # tokens^2, between lengths that tell what a token costs: one of 3 among fifteen of 1 does
 
@@ -15,11 +18,12 @@ SPREAD = 0.1  # tokens^2, between lengths that tell what a token costs: one of 3
 class Reply:
     """Running least squares of seconds over tokens for one draft process; `known` once it has answered.
 
-    While all answers had about one length, a token takes what it took when they had not, or else the fixed part is taken
-    to be worth one. Until one was timed it is `guessed` to be half of what the quickest took at most.
+    While all answers had about one length, a token takes what it took when they had not, or else the fixed part is
+    taken to be worth one. Until one was timed it is `guessed` to be half of what the quickest took at most.
     """
 
     def __init__(self) -> None:
+        self.trip = Smoothed(TRIP)  # what an answer takes beyond what its draft says that it took
         self._begin()
 
     def _begin(self) -> None:

@@ -69,7 +69,7 @@ class Seats:
             self._drop("stale")
             if message.base > session.length:
                 return
-        answers = seat.heard(message.base, len(message.tokens), now, waited=self.waited)
+        answers = seat.heard(message, now, waited=self.waited)
         if message.base < session.length:
             if session.ask.most or not answers:
                 self._tell(session, now)

@@ -5,6 +5,7 @@ Enters: proposals off the wire, checked here before anything else. Leaves: the c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,16 +60,19 @@ class Seat:
         while len(self._asks) > ASKS_REMEMBERED:
             del self._asks[min(self._asks)]
 
-    def heard(self, base: int, num_tokens: int, now: float, *, waited: bool) -> bool:
-        """A Propose with `base` arrived; only the answer to an ask, which makes this true, measures the reply and
-        forgives earlier misses.
+    def heard(self, message: Propose, now: float, *, waited: bool) -> bool:
+        """A proposal arrived; only the answer to an ask, which makes this true, measures the reply and forgives earlier
+        misses.
 
         Anything else would let a draft that chatters without answering be waited for at every pass. What was read
-        only after a pass, not `waited` for, may have come long before, but not before the pass began without it.
+        only after a pass, not `waited` for, may have come long before, but not before the pass began without it, and by
+        what the draft says that it took it had to travel as those do that are waited for.
         """
+        num_tokens = len(message.tokens)
+        took = message.took if message.took is not None and message.took >= 0.0 else math.inf
         self.heard_at = now
-        self.base = max(self.base, base)
-        ask = self._asks.pop(base, None)
+        self.base = max(self.base, message.base)
+        ask = self._asks.pop(message.base, None)
         if ask is None:
             return False
         self.misses = 0
@@ -76,10 +80,12 @@ class Seat:
         least = min(seconds, _BEYOND * ask.in_vain)
         if waited:
             self.reply.observe(num_tokens, seconds)
+            if took < math.inf:
+                self.reply.trip.observe(max(0.0, seconds - took))
         elif self.reply.known and least > self.reply.mean(num_tokens):
             self.reply.observe(num_tokens, least)
         else:
-            self.reply.observe_at_most(num_tokens, seconds)
+            self.reply.observe_at_most(num_tokens, min(seconds, took + self.reply.trip.mean))
         return True
 
     def arrival(self, length: int, likely: float, most: int, now: float) -> float:

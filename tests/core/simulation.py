@@ -154,6 +154,7 @@ class Simulation:
             num_speculative_tokens=tokens,
         )
         draft.engine.open(opened, VERIFIER)
+        draft.due = min(draft.due, self.clock.now)
 
     def run(self) -> None:
         while self.target.engine.gauges()["sessions"]:

@@ -110,6 +110,18 @@ def test_a_draft_that_gets_better_is_asked_again() -> None:
     assert list(simulation.target.engine.wanted().values()) == [True]
 
 
+def test_one_session_of_a_draft_that_was_slow_under_load_shows_that_it_is_quick_again() -> None:
+    simulation, asked = Simulation(), request(60)
+    draft = simulation.draft(PASS)
+    for drafted, wanted in ((8, False), (1, True)):
+        numbers = [simulation.generate(asked) for _ in range(8)]
+        for number in numbers[:drafted]:
+            simulation.join(draft, number, asked)
+        simulation.run()
+        assert list(simulation.target.engine.wanted().values()) == [wanted]
+        draft._seconds = PASS / 100
+
+
 def test_what_is_wanted_reaches_the_draft_and_bounds_the_pass() -> None:
     bench = Bench()
 

@@ -170,6 +170,14 @@ def test_probes_of_a_draft_that_does_not_pay_become_rare() -> None:
     assert looks(probe, 3) == [1, 0, 0]
 
 
+def test_a_session_whose_draft_does_not_pay_begins_with_a_look_and_with_others_soon_after() -> None:
+    probe = Probe()
+    looks(probe, 1000)
+    probe.begin_session()
+    asked = looks(probe, 100)
+    assert [number for number, most in enumerate(asked) if most] == [0, 2, 6, 14, 30, 62]
+
+
 def test_probes_of_a_draft_that_is_right_but_does_not_pay_in_such_a_batch_become_rare_too() -> None:
     probe, looked = Probe(), []
     for number in range(10 * LONGEST_PAUSE):

@@ -46,7 +46,7 @@ def test_a_chain_ends_with_the_first_token_that_is_not_worth_another() -> None:
     worths, lengths = (0.0, 0.1, 0.5, 0.99, 1.5), []
     for worth in worths:
         session.take(Commit(1, len(PROMPT), (), worth=worth))
-        lengths.append(len(session.proposal().tokens))
+        lengths.append(len(session.proposal(0.0).tokens))
         assert session.complete
     sure = [Confidence().of(3.5) ** count for count in range(1, 17)]
     assert lengths == [next((n + 1 for n in range(16) if sure[n] < worth), 16) for worth in worths]

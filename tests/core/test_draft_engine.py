@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from core.draft_engine import DraftConfig
 from core.messages import Close, Commit, Propose
+from core.model.base import Rows
 from core.verify_engine import VerifyConfig, VerifyEngine
 from tests.core.draft_bench import draft, drafted
 from tests.core.pair import LAWS, Pair, opened
@@ -67,7 +69,26 @@ def test_no_more_is_drafted_than_the_answer_may_still_get() -> None:
     [proposal] = drafted(engine)
     assert len(proposal.tokens) == 2
     engine.receive(VERIFIER, Commit(1, len(PROMPT), proposal.tokens))
-    assert drafted(engine) == [Propose(1, 0, len(PROMPT) + 2, ())]
+    assert drafted(engine) == [Propose(1, 0, len(PROMPT) + 2, (), 0.0)]
+
+
+def test_an_answer_says_how_long_it_took_unless_it_was_foreseen() -> None:
+    engine, model, clock = draft()
+
+    def take_time(_: Sequence[Rows]) -> None:
+        clock.now += 0.001
+
+    model.on_forward = take_time
+    engine.open(opened(request(40), ahead=4), VERIFIER)
+    [first] = drafted(engine)
+    assert first.took is None, "nothing was committed yet"
+    clock.now += 7.0
+    engine.receive(VERIFIER, Commit(1, first.base, first.tokens))
+    [second] = drafted(engine)
+    assert second.took == pytest.approx(0.004)
+    engine.receive(VERIFIER, Commit(1, second.base, second.tokens[:2]))
+    [third] = drafted(engine)
+    assert third.took is None, "two of its tokens were there"
 
 
 # ---- a context shorter than the target's

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.reply import Reply
+from core.reply import EARLIER, Reply
 
 
 def test_a_reply_has_a_fixed_part_and_one_per_token() -> None:
@@ -31,6 +31,25 @@ def test_one_longer_answer_in_sixteen_is_enough_to_tell_what_a_token_costs() -> 
         for tokens in [3] + [1] * 15:
             reply.observe(tokens, 0.003 * tokens)
         assert reply.mean(3) == pytest.approx(0.009)
+
+
+def test_a_token_takes_what_it_took_when_answers_told() -> None:
+    reply = Reply()
+    for tokens in (4, 1, 6, 2, 5, *[1] * 200):
+        reply.observe(tokens, 0.002 + 0.001 * tokens)
+    assert reply.mean(5) == pytest.approx(0.007)
+    for _ in range(200):
+        reply.observe(1, 0.0005)
+    assert reply.mean(5) < 0.0026, "no token takes more than an answer of one"
+
+
+def test_answers_to_earlier_sessions_count_little() -> None:
+    reply = Reply()
+    for seconds in (0.008, 0.002):
+        reply.begin_session()
+        for _ in range(int(EARLIER)):
+            reply.observe(1, seconds)
+    assert reply.mean(1) == pytest.approx(0.005, rel=0.05)
 
 
 def test_an_answer_that_was_not_timed_makes_a_guess_that_the_first_timed_one_replaces() -> None:

@@ -196,8 +196,22 @@ def test_an_answer_that_is_just_missed_is_waited_for_a_little_longer() -> None:
         now += seat.arrival(length, 1, 1, now)
         waited = now - length >= takes
         seat.arrival(length, 1, 1, now)  # it looks again, and would rather begin the pass than wait for a slow answer
-        seat.heard(length, 1, length + (takes if waited else 0.020), waited=waited)
+        proposal = Propose(0, 0, length, (7,))
+        seat.heard(proposal, length + (takes if waited else 0.020), waited=waited)
     assert takes <= reply.mean(1) < 1.3 * takes
+
+
+@pytest.mark.parametrize(("took", "told"), [(0.002, True), (None, False), (-1.0, False), (math.nan, False)])
+def test_an_answer_read_after_a_pass_is_as_quick_as_its_draft_says_and_the_way_of_others(
+    took: float | None, told: bool
+) -> None:
+    seat = Seat(b"math#0", 0, 0.0, Reply())
+    for length in range(150):
+        quick = length >= 50  # and only read after a pass of twenty milliseconds
+        seat.asked(length, float(length))
+        now = length + (0.020 if quick else 0.013)
+        seat.heard(Propose(0, 0, length, (7,), took if quick else 0.012), now, waited=not quick)
+    assert seat.reply.mean(1) == pytest.approx(0.003 if told else 0.013, rel=0.05)
 
 
 def test_nothing_to_wait_for_means_now() -> None:
