@@ -120,7 +120,8 @@ class DraftEngine:
             return None
         now = session.heard_at = self._clock()
         if message.tokens:  # without any it only says that the session lives
-            if session.answered_at is not None and session.asked:
+            heard = message.base >= len(session.committed)  # else it was under way when we answered
+            if session.answered_at is not None and session.asked and heard:
                 self._round.observe(now - session.answered_at)
             if message.wanted != 0 and not session.due:
                 session.quiet_since = now

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from core.asking import Ask, Probe, Prospect, best_ask, costs_nothing, pays, would_pay
 from core.company import Company
@@ -20,8 +21,6 @@ from core.reply import Reply
 from core.step_costs import StepCosts
 from core.step_rule import Standing
 from core.verify_session import Seat, VerifySession
-
-WORTH_OF_A_PROBE = 1.0  # tokens: not waited for it tells nothing, and one slower than a pass is not worth it
 
 
 @dataclass(slots=True)
@@ -71,6 +70,8 @@ class Seats:
                 return
         answers = seat.heard(message, now, waited=self.waited)
         if message.base < session.length:
+            if answers:
+                self._compare(session, message)
             if session.ask.most or not answers:
                 self._tell(session, now)
         elif repeated:  # nothing to tell, but a draft that hears nothing for long takes the session for dead
@@ -107,9 +108,8 @@ class Seats:
         if seat is not None and run.proposed:
             adapter = self._adapters.of(seat.adapter)
             adapter.acceptance.observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
-            looked = session.probing and not session.plan.most and self._running == 1
-            if looked and run.accepted and costs_nothing(seat.reply, self._costs):
-                adapter.probe.right()
+            if run.accepted and session.probing:
+                self._was_right(session, adapter)
 
     def standing(self, session: VerifySession, now: float) -> Standing:
         """What a session whose prompt is computed would bring to a pass."""
@@ -119,7 +119,7 @@ class Seats:
         acceptance = self._adapters.of(seat.adapter).acceptance
         later = acceptance.expected(session.most())[-1]
         # an answer that was never timed is worth a pass: by guesses alone a quick draft might not be asked again
-        worth = self._pass.tokens if seat.reply.guessed else WORTH_OF_A_PROBE * session.probing
+        worth = self._pass.tokens if seat.reply.guessed else 0.0
         waits = session.most() > proposed and not self._lapsed(seat, now)
         return Standing(
             seat.arrival(session.length, later.proposed, session.most(), now) if waits else 0.0,
@@ -155,6 +155,21 @@ class Seats:
             session.probing = session.ask.most > 0 and not (together and session.plan.most)
             if session.ask.most or not seat.idle:
                 self._tell(session, now)
+
+    def _compare(self, session: VerifySession, message: Propose) -> None:
+        """What was committed before an answer came tells how good it is."""
+        known = session.chain.tokens[message.base : message.base + len(message.tokens)]
+        agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, message.tokens, strict=False)))
+        if known and session.seat is not None:
+            adapter = self._adapters.of(session.seat.adapter)
+            adapter.acceptance.observe(len(known), len(known), agreed)
+            if agreed:
+                self._was_right(session, adapter)
+
+    def _was_right(self, session: VerifySession, adapter: _Adapter) -> None:
+        """The token that a draft was asked for was right."""
+        if not session.plan.most and self._running == 1 and costs_nothing(adapter.reply, self._costs):
+            adapter.probe.right()
 
     def _tells_of_company(self, drafted: Sequence[VerifySession], num_running: int, *, asked: bool) -> bool:
         """Whether some drafts in the next pass would pay among their like."""

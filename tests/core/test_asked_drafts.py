@@ -222,7 +222,7 @@ def test_a_draft_of_which_nothing_is_wanted_is_left_alone_until_something_is() -
     simulation.join(draft, number, asked)
     simulation.run()
     runs = simulation.target.runs[number]
-    asks = sum(run.proposed > 0 for run in runs)
+    asks = draft.engine.counts["drafted"]  # looks, for a token each, many of which no pass waits for
     assert len(runs) > 850
     assert 10 < asks < draft.engine.counts["rounds"] < 3 * asks
 
