@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 MEMORY = 32.0  # passes that the share of those which asked effectively remembers
 LEAST = 0.5  # of them; in passes of 16 and 32 sessions of six tasks it is about 0.1, of up to 8 about 1 (Zen 5)
-FIRST_PAUSE, LONGEST_PAUSE = 16, 256  # to the next trial, in times as many new sessions as there are
+FIRST_PAUSE, LONGEST_PAUSE = 64, 256  # to the next trial, in times as many new sessions as there are
 
 
 @dataclass(slots=True, eq=False)
