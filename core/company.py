@@ -44,8 +44,10 @@ class Cohort:
 
     def next(self) -> Cohort:
         """That of the next session."""
-        self.due -= not self.welcome
-        return self if self.welcome or self.due else Cohort(self.size, min(2 * self.pause, LONGEST_PAUSE))
+        if self.welcome:
+            return self
+        self.due -= 1
+        return self if self.due else Cohort(self.size, min(2 * self.pause, LONGEST_PAUSE))
 
 
 class Company:

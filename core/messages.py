@@ -15,8 +15,8 @@ from core.sampling_params import SamplingParams
 class Propose(msgspec.Struct, frozen=True, array_like=True, tag="propose"):
     """Draft to verifier: I know `base` committed tokens, and this is my whole chain from there.
 
-    An empty chain says "I am here, tell me more". `took` is the seconds since I was asked for this and
-    began to draft it.
+    An empty chain says "I am here, tell me more". `took` is the seconds since I was asked for this; None
+    where some of it was there before, or where this is no answer.
     """
 
     session: int

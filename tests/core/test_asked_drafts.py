@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
+
 from core.asking import (
     FIRST_PAUSE,
     LEARNING,
@@ -120,6 +122,26 @@ def test_one_session_of_a_draft_that_was_slow_under_load_shows_that_it_is_quick_
         simulation.run()
         assert list(simulation.target.engine.wanted().values()) == [wanted]
         draft._seconds = PASS / 100
+
+
+@pytest.mark.parametrize(("off", "wanted"), [(0, True), (1, False)])
+def test_answers_that_come_after_the_pass_tell_how_good_a_draft_is(off: int, wanted: bool) -> None:
+    bench = Bench(VerifyConfig(num_speculative_tokens=1))
+
+    def take_time(batch: Sequence[Rows]) -> None:
+        bench.clock.now += PASS * (1 + 0.2 * sum(len(rows.tokens) for rows in batch))
+
+    bench.model.on_forward = take_time
+    answer = plain_tokens(request(300))
+    [number] = bench.engine.open([request(300)])
+    bench.step()
+    bench.propose(number, len(PROMPT) + 1, ())
+    for _ in range(250):
+        known = len(bench.tokens(number))
+        bench.step()
+        bench.propose(number, len(PROMPT) + known, ((answer[known] + off) % VOCAB_SIZE,))
+    assert sum(run.proposed for run in bench.runs[number]) == 0
+    assert bench.engine.wanted() == {"math": wanted}
 
 
 def test_what_is_wanted_reaches_the_draft_and_bounds_the_pass() -> None:

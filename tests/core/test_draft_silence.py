@@ -56,6 +56,18 @@ def test_repeats_do_not_come_ever_faster() -> None:
     assert sent < 100
 
 
+def test_a_commit_that_was_under_way_when_a_draft_answered_makes_no_round_seem_short() -> None:
+    engine, _, _ = draft()
+    engine.open(opened(request(2000)), VERIFIER)
+    told: list[int] = []
+    for _ in range(60):
+        [proposal] = drafted(engine)
+        told += proposal.tokens
+        engine.receive(VERIFIER, Commit(1, len(PROMPT), tuple(told)))  # as one that has heard nothing since the first
+    drafted(engine)
+    assert (engine.wait() or 0.0) > 0.010
+
+
 def test_where_nothing_is_wanted_silence_is_met_with_a_repeat_after_a_second() -> None:
     engine, _, clock = draft(idle_repeat=1.0)
     engine.open(opened(request(2000)), VERIFIER)
