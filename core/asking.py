@@ -9,7 +9,6 @@ that shows it has been drafted and goes along.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ LEARNING, EXPLORE = 8, 16  # the first asks, then one in so many, are for all th
 # By how much better than plain a pass with drafts must be where sessions are many: that drafts are opened, and take the
 # target's cores from it, is in no estimate.
 BESIDE_OTHERS = 0.2
-SPARED = 15  # of sixteen sessions, where a draft is not wanted
+BETWEEN_SCOUTS = 128  # passes; the draft of one reads the prompt and is looked at some five times in 32 tokens
 
 
 class Ask(NamedTuple):
@@ -132,19 +131,23 @@ class Probe:
         return Ask(1)
 
 
-class Sparing:
-    """Which sessions go without the draft that is theirs: most of those whose draft is not wanted.
+class Scouts:
+    """Sessions that have their draft though it is not wanted, one in many passes: they tell when it is better.
 
-    To open a draft's session costs calls, and the cores that the target computes on; the others tell when it is better.
-    The first is one of them.
+    To open a draft's session costs calls, and the cores that the target computes on. Counted in passes, what that is of
+    the target's time is the same for few sessions and many, long answers and short ones.
     """
 
     def __init__(self) -> None:
-        self._met: Counter[str] = Counter()  # sessions of each draft when it was not wanted
+        self._since = BETWEEN_SCOUTS
 
-    def spares(self, draft: str, *, wanted: bool) -> bool:
-        """Whether the next session of this draft goes without it."""
-        if wanted:
+    def next_pass(self) -> None:
+        """Called once a pass."""
+        self._since += 1
+
+    def send(self) -> bool:
+        """Whether the next session is one."""
+        if self._since < BETWEEN_SCOUTS:
             return False
-        self._met[draft] += 1
-        return self._met[draft] % (SPARED + 1) != 1
+        self._since = 0
+        return True

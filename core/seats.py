@@ -7,11 +7,11 @@ bring to a pass now and later. Whatever a draft says can only cost speed: it is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from core.asking import Ask, Probe, Prospect, best_ask, costs_nothing, pays, would_pay
+from core.asking import Ask, Probe, Prospect, Scouts, best_ask, costs_nothing, pays, would_pay
 from core.company import Company
 from core.estimator import Acceptance
 from core.generation import Run
@@ -51,6 +51,7 @@ class Seats:
         self._pass = Prospect()  # the next one, as it was planned after the last
         self._running = 1  # sessions in it
         self._company = Company()
+        self._scouts = Scouts()
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
 
     def receive(self, peer: bytes, session: VerifySession | None, message: Propose, now: float) -> None:
@@ -97,6 +98,11 @@ class Seats:
         welcome = self._company.welcome(sessions)
         return {name: welcome and self._would_pay(one, sessions, most) for name, one in self._adapters.items()}
 
+    def scout(self, sessions: Iterable[VerifySession]) -> VerifySession | None:
+        """Which of these, just opened, should have its draft even where that is not wanted, to tell how good it is."""
+        able = [session for session in sessions if session.max_proposed]
+        return able[0] if able and self._scouts.send() else None
+
     def leave(self, session: VerifySession) -> None:
         """The session is over."""
         if session.seat is not None:
@@ -138,6 +144,7 @@ class Seats:
             self._company.observe([session.cohort for session in committed], num_running, asked=together)
         tokens, rows, longest, _ = self._pass
         second = sorted([prospect.wait for prospect in prospects] + [0.0, 0.0])[-2]
+        self._scouts.next_pass()
         known: dict[tuple[bytes, int, Prospect], Ask] = {}  # sessions that are alike are asked alike
         for probe in {self._adapters.of(session.seat.adapter).probe for session in drafted if session.seat}:
             probe.next_pass()

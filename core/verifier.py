@@ -27,10 +27,14 @@ Sink = Callable[[int, Run | BaseException], object]  # (index of the choice, its
 
 
 class Opened(NamedTuple):
-    """Sessions by their numbers; whether anything is wanted of the drafts met, the last asked last, by their labels."""
+    """Sessions by their numbers; whether anything is wanted of the drafts met, the last asked last, by their labels.
+
+    `scout` is the session that should have its draft all the same, if one should.
+    """
 
     sessions: list[int]
     wanted: dict[str, bool]
+    scout: int | None
 
 
 class Verifier(EngineThread):
@@ -79,7 +83,7 @@ class Verifier(EngineThread):
         numbers = self._engine.open(choices)
         self._sinks |= {number: (index, sink) for index, number in enumerate(numbers)}
         self._unheard.update(numbers)
-        return Opened(numbers, self._engine.wanted())
+        return Opened(numbers, self._engine.wanted(), self._engine.scout(numbers))
 
     def _close(self, numbers: Iterable[int]) -> None:
         for number in numbers:

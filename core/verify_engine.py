@@ -124,6 +124,11 @@ class VerifyEngine:
         """Whether new sessions should have an adapter's drafts; of all that were asked, the last asked last."""
         return self._seats.wanted(self._expected(), self.config.num_speculative_tokens)
 
+    def scout(self, numbers: Sequence[int]) -> int | None:
+        """Which of these sessions, just opened, should have its draft even where that is not wanted, if one should."""
+        session = self._seats.scout(filter(None, map(self._sessions.get, numbers)))
+        return None if session is None else session.number
+
     def wait(self) -> float | None:
         """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
         self._sessions.admit()

@@ -21,7 +21,6 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
-from core.asking import Sparing
 from core.family import locate
 from core.generation import GenerationRequest
 from core.messages import OpenSession
@@ -69,7 +68,6 @@ class SpeculativeIngress:
         self._pools: dict[str, Handle] = {}
         self._counts: Counter[str] = Counter()
         self._metrics = Metrics("ingress", held=frozenset())
-        self._sparing = Sparing()
         self._heard_at = -math.inf  # when a verifier last sent a run
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -194,10 +192,9 @@ class SpeculativeIngress:
         task = max(prior, key=lambda name: prior[name])
         return task if task in self.tasks else GENERAL
 
-    def spares(self, task: str, started: Started) -> bool:
+    def spares(self, task: str, started: Started, session: int) -> bool:
         """Whether a session just started goes without a draft: the verifier hardly ever wants any of this task's."""
-        pool = pool_application(task)
-        spared = self._sparing.spares(pool, wanted=pool not in started.unwanted)
+        spared = pool_application(task) in started.unwanted and session != started.scout
         self._counts["drafts_spared"] += spared
         return spared
 

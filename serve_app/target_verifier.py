@@ -31,13 +31,14 @@ class Started(msgspec.Struct, frozen=True):
     """First item of a generation: what a draft needs to join it.
 
     `sessions` holds one number per choice, `window` is the most tokens a proposal may carry, `unwanted` are the pools
-    whose drafts do not pay.
+    whose drafts do not pay, `scout` the session that should have one all the same, if one should.
     """
 
     sessions: tuple[int, ...]
     verifier: Address
     window: int
     unwanted: frozenset[str] = frozenset()
+    scout: int | None = None
 
 
 class TargetVerifier:
@@ -70,7 +71,8 @@ class TargetVerifier:
         )
         try:
             opened: Opened = await asyncio.wrap_future(opening)
-            yield Started(tuple(opened.sessions), self._verifier.address, self._window, unwanted_pools(opened.wanted))
+            unwanted = unwanted_pools(opened.wanted)
+            yield Started(tuple(opened.sessions), self._verifier.address, self._window, unwanted, opened.scout)
             unfinished = len(choices)
             while unfinished:
                 choice, run = await runs.get()

@@ -30,7 +30,7 @@ class Pools(Protocol):
     """What the wiring needs of the ingress."""
 
     async def route(self, tokens: Sequence[int]) -> str: ...
-    def spares(self, task: str, started: Started) -> bool: ...
+    def spares(self, task: str, started: Started, session: int) -> bool: ...
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]: ...
 
 
@@ -72,7 +72,7 @@ class Wiring:
 
     async def _draft(self, started: Started, session: int, choice: int) -> None:
         await asyncio.shield(self._routing)  # a choice that ends meanwhile must not take the others' routing along
-        if self._pools.spares(self.task, started):
+        if self._pools.spares(self.task, started, session):
             return
         for seat in range(MAX_SEATS):
             try:

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 import torch
+from msgspec import structs
 
 from core import overlap
-from core.asking import Sparing
 from core.draft_engine import DraftConfig
 from core.drafter import Drafter
 from core.family import DRAFT_DIR, TARGET_DIR
@@ -145,7 +145,6 @@ class Engines:
         load = partial(load_model, target, dtype=torch.bfloat16, num_pages=pages, device=device)
         self._verifier = Verifier(load, load_tokenizer(target), config)
         self._length = config.num_speculative_tokens
-        self._sparing = Sparing()
         for draft in set(self._drafts.values()):
             draft.ready()
 
@@ -189,8 +188,10 @@ class Engines:
         return [_answered(runs[index]) for index in range(len(asked))]
 
     def _begin(self, request: GenerationRequest, draft: str | None, sink: partial[None]) -> None:
-        (session,), wanted = self._verifier.open([request], sink).result()
-        if draft is None or self._sparing.spares(draft, wanted=wanted.get(draft, True)):
+        if draft is None:
+            request = structs.replace(request, num_speculative_tokens=0)
+        (session,), wanted, scout = self._verifier.open([request], sink).result()
+        if draft is None or not (wanted.get(draft, True) or scout == session):
             return
         self._drafts[draft].open(
             OpenSession(

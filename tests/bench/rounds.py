@@ -207,7 +207,7 @@ def _answer(verifier: Stamping, draft: DraftProcess, item: Item, max_tokens: int
     params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=0.0)
     request = GenerationRequest(tokens=item.tokens, prompt_length=len(item.tokens), params=params)
     answer, earlier = Answer(), len(verifier.verdicts)
-    (session,), _ = verifier.open([request], answer).result()
+    (session,), *_ = verifier.open([request], answer).result()
     draft.open(
         OpenSession(
             session=session,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from msgspec import structs
 
 from core.asking import (
     FIRST_PAUSE,
@@ -122,6 +123,16 @@ def test_one_session_of_a_draft_that_was_slow_under_load_shows_that_it_is_quick_
         simulation.run()
         assert list(simulation.target.engine.wanted().values()) == [wanted]
         draft._seconds = PASS / 100
+
+
+def test_of_the_sessions_of_a_draft_that_does_not_pay_one_is_a_scout_and_never_one_without_speculation() -> None:
+    bench = Bench()
+    useless(bench)
+    plain = structs.replace(request(9), num_speculative_tokens=0)
+    assert bench.engine.scout(bench.engine.open([plain])) is None
+    numbers = bench.engine.open([plain, request(9), request(9)])
+    assert bench.engine.scout(numbers) == numbers[1]
+    assert bench.engine.scout(bench.engine.open([request(9)])) is None
 
 
 @pytest.mark.parametrize(("off", "wanted"), [(0, True), (1, False)])

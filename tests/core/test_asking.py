@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from core.asking import (
     BESIDE_OTHERS,
+    BETWEEN_SCOUTS,
     EXPLORE,
     FIRST_PAUSE,
     LEARNING,
     LONGEST_PAUSE,
-    SPARED,
     Ask,
     Probe,
     Prospect,
-    Sparing,
+    Scouts,
     best_ask,
     pays,
     would_pay,
@@ -205,13 +205,9 @@ def test_at_first_and_now_and_then_all_is_asked_for() -> None:
     assert asked == {Ask(8, 0.3): LEARNING + 10, Ask(5, 0.3): 10 * EXPLORE - LEARNING - 10}
 
 
-def test_of_many_sessions_the_first_has_a_draft_that_is_not_wanted() -> None:
-    sparing = Sparing()
-    spared = [(sparing.spares("a", wanted=False), sparing.spares("b", wanted=False))[0] for _ in range(3 * SPARED + 3)]
-    assert spared == [False, *SPARED * [True]] * 3
-
-
-def test_a_draft_that_is_wanted_now_and_then_is_opened_for_no_more_of_the_sessions_between() -> None:
-    sparing = Sparing()
-    spared = [sparing.spares("a", wanted=wanted) for wanted in (False, False, True, True, False, False)]
-    assert spared == [False, True, False, False, True, True]
+def test_the_first_session_and_one_in_many_passes_after_it_has_a_draft_that_is_not_wanted() -> None:
+    scouts, sent = Scouts(), []
+    for now in range(3 * BETWEEN_SCOUTS):
+        sent += [now for _ in range(16) if scouts.send()]
+        scouts.next_pass()
+    assert sent == [0, BETWEEN_SCOUTS, 2 * BETWEEN_SCOUTS]

@@ -31,6 +31,9 @@ class ScriptedEngine:
     def wanted(self) -> dict[str, bool]:
         return {}
 
+    def scout(self, numbers: list[int]) -> None:
+        return None
+
     def wait(self) -> float | None:
         return self.to_wait
 

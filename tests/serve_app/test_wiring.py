@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from ray.serve.handle import DeploymentResponseGenerator
 
-from core.asking import SPARED, Sparing
 from core.generation import GenerationRequest, Run
 from core.messages import Address, OpenSession
 from core.sampling_params import SamplingParams
@@ -53,8 +52,8 @@ class Pools:
         await self.answer.wait()
         return "math"
 
-    def spares(self, task: str, started: Started) -> bool:
-        return pool_application(task) in started.unwanted
+    def spares(self, task: str, started: Started, session: int) -> bool:
+        return pool_application(task) in started.unwanted and session != started.scout
 
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
         assert task == "math"
@@ -71,8 +70,8 @@ def requests(n: int, asked: int | None = None) -> list[GenerationRequest]:
     ]
 
 
-def started(*sessions: int, unwanted: frozenset[str] = frozenset()) -> Started:
-    return Started(sessions, ADDRESS, WINDOW, unwanted)
+def started(*sessions: int, unwanted: frozenset[str] = frozenset(), scout: int | None = None) -> Started:
+    return Started(sessions, ADDRESS, WINDOW, unwanted, scout)
 
 
 async def settle() -> None:
@@ -153,12 +152,13 @@ def test_of_a_pool_that_has_served_several_drafts_the_last_asked_says_whether_it
 
 @pytest.mark.parametrize("task", ["math", "c++", "数学"])
 def test_the_ingress_spares_sessions_the_drafts_that_the_verifier_does_not_want(task: str) -> None:
-    ingress: Any = SimpleNamespace(_sparing=Sparing(), _counts=Counter())
+    ingress: Any = SimpleNamespace(_counts=Counter())
     unwanted = unwanted_pools({draft_label(task, "/bundles/new"): False, draft_label("code", None): True})
 
     def spared(task: str, unwanted: frozenset[str]) -> list[bool]:
-        return [SpeculativeIngress.spares(ingress, task, started(70, unwanted=unwanted)) for _ in range(2 * SPARED + 2)]
+        begun = started(70, 71, 72, unwanted=unwanted, scout=71)
+        return [SpeculativeIngress.spares(ingress, task, begun, session) for session in begun.sessions]
 
-    assert spared(task, unwanted) == [False, *SPARED * [True]] * 2
+    assert spared(task, unwanted) == [True, False, True]
     assert not any(spared("code", unwanted) + spared(task, frozenset()))
-    assert ingress._counts == Counter(drafts_spared=2 * SPARED)
+    assert ingress._counts == Counter(drafts_spared=2)

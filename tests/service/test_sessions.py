@@ -79,7 +79,7 @@ def test_n_choices_equal_the_same_choices_asked_for_alone(service: Service) -> N
 
 
 def opened(service: Service, speculation: Body) -> int:
-    """Draft sessions that `MANY` choices of a prompt lead to, one in sixteen where none is wanted."""
+    """Draft sessions that `MANY` choices of a prompt lead to, one at the most where none is wanted."""
     before = service.ingress()
     service.answer(chat("Write about the sea.", n=MANY, max_tokens=100, logit_bias=ENDLESS, speculation=speculation))
     after = service.ingress()
@@ -87,16 +87,16 @@ def opened(service: Service, speculation: Body) -> int:
     return after["draft_calls"] - before["draft_calls"]
 
 
-def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call_or_one_in_sixteen_where_it_does_not_pay(
+def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call_or_one_at_most_where_it_does_not_pay(
     service: Service,
 ) -> None:
-    assert opened(service, {}) in (MANY, MANY // 16)
+    assert opened(service, {}) in (MANY, 1, 0)
 
 
-def test_of_a_draft_that_never_pays_one_session_in_sixteen_is_opened(service: Service) -> None:
+def test_a_draft_that_never_pays_is_opened_for_one_session_after_many_passes(service: Service) -> None:
     useless = {"task": ADVERSARIAL}
     service.answer(chat("Write about the sea.", max_tokens=400, seed=1, logit_bias=ENDLESS, speculation=useless))
-    assert opened(service, useless) == MANY // 16
+    assert opened(service, useless) == 1
 
 
 def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(service: Service) -> None:
