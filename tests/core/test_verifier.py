@@ -31,7 +31,7 @@ class ScriptedEngine:
     def wanted(self) -> dict[str, bool]:
         return {}
 
-    def scout(self, numbers: list[int]) -> None:
+    def scout(self, _numbers: list[int]) -> None:
         return None
 
     def wait(self) -> float | None:
