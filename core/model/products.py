@@ -87,7 +87,8 @@ class _Columns:
         self._of_words = of_words
         self._weight, self._x, self._out = weight, x, out
 
-    def loop(self, rows: int, vectors: int, steps: Any, done: Any) -> None:
+    def loop(self, rows: int, vectors: int, first: Any, end: Any, done: Any) -> None:
+        """Over the steps from `first` to before `end`, of which there must be one."""
         builder = self._builder
         before, body, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
         places = [(row, vector) for row in range(rows) for vector in range(vectors)]
@@ -102,12 +103,10 @@ class _Columns:
             self._fetch(self._at(self._weight, step, offset + AHEAD, _WORD))
         added = self._products(step, sums, weights)
         following = builder.add(step, ir.Constant(_LONG, 1))
-        for value, first, later in zip(
-            [step, *sums], [ir.Constant(_LONG, 0), *begun], [following, *added], strict=True
-        ):
-            value.add_incoming(first, before)
+        for value, initial, later in zip([step, *sums], [first, *begun], [following, *added], strict=True):
+            value.add_incoming(initial, before)
             value.add_incoming(later, body)
-        builder.cbranch(builder.icmp_signed("<", following, steps), body, after)
+        builder.cbranch(builder.icmp_signed("<", following, end), body, after)
         builder.position_at_end(after)
         for place, vector in zip(places, added, strict=True):
             builder.store(vector, self._sums(*place), align=4)
@@ -162,20 +161,20 @@ class _Columns:
 
 
 @intrinsic
-def _add_few(context: Any, rows: Any, wide: Any, weight: Any, x: Any, out: Any) -> Any:  # noqa: ARG001
+def _add_few(context: Any, rows: Any, wide: Any, first: Any, end: Any, weight: Any, x: Any, out: Any) -> Any:  # noqa: ARG001
     """Add to the first WIDTH columns of `out` those of 1 to ROWS_AT_ONCE rows of `x` @ `weight` [steps, columns].
 
-    Or, where it is `wide`, twice as many columns of no more than half as many rows.
+    It is what the steps from `first` to before `end` add. Or, where it is `wide`, to twice as many columns of no more
+    than half as many rows.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.function.attributes.add("noinline")  # it is long, and compiling its callers would take longer
         matrices = []
-        for kind, value in zip(signature.args[2:], arguments[2:], strict=True):
+        for kind, value in zip(signature.args[4:], arguments[4:], strict=True):
             array = context.make_array(kind)(context, builder, value)
             stride, _ = cgutils.unpack_tuple(builder, array.strides)  # type: ignore[no-untyped-call]
             matrices.append(_Matrix(builder.ptrtoint(array.data, _LONG), stride))
-        steps = builder.extract_value(context.make_array(weight)(context, builder, arguments[2]).shape, 0)
         columns = _Columns(builder, weight.dtype == types.uint32, *matrices)
         shapes = [(number, 2) for number in range(1, ROWS_AT_ONCE + 1)]
         shapes += [(number, 4) for number in range(1, ROWS_AT_ONCE // 2 + 1)]
@@ -186,11 +185,11 @@ def _add_few(context: Any, rows: Any, wide: Any, weight: Any, x: Any, out: Any) 
             block = builder.append_basic_block()
             choice.add_case(ir.Constant(_LONG, 4 * number + vectors // 2), block)
             builder.position_at_end(block)
-            columns.loop(number, vectors, steps, done)
+            columns.loop(number, vectors, arguments[2], arguments[3], done)
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.boolean, weight, x, out), generate
+    return types.void(types.int64, types.boolean, types.int64, types.int64, weight, x, out), generate
 
 
 @intrinsic
@@ -261,9 +260,9 @@ def add_product(x: Weight, weight: Weight, out: Array) -> None:
     while column < columns:
         wide = rows <= ROWS_AT_ONCE // 2 and column + 2 * WIDTH <= columns  # one row's sums would wait for each other
         for step in range(0, steps, stretch):
-            part = weight[step : step + stretch, column:]
+            end = min(steps, step + stretch)
             for row in range(0, rows, max(1, number)):
-                _add_few(min(number, rows - row), wide, part, x[row:, step:], out[row:, column:])
+                _add_few(min(number, rows - row), wide, step, end, weight[:, column:], x[row:], out[row:, column:])
         column += 2 * WIDTH if wide else WIDTH
 
 

@@ -63,8 +63,9 @@ def test_on_a_processor_without_bf16(kind: str) -> None:
         from core.model import products
         from tests.core.model.test_products import check
         assert not products.NATIVE
-        check(torch.bfloat16, 100, 33)
-        check(torch.float32, 100, 33)
+        for dtype in (torch.bfloat16, torch.float32):
+            check(dtype, 100, 33)
+            check(dtype, 70, 3 * 2 * products.STRETCH)  # inputs of more steps than are summed at a stretch
         print(products.LANES)
     """
     environment = os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
