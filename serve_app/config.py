@@ -50,6 +50,9 @@ class Target(Section):
     compiled: bool | None = Field(
         None, description="compute in compiled loops, not torch; null: where they are quicker"
     )
+    numerics: Literal["exact", "fast"] = Field(
+        "exact", description="exact: no token hangs on who shares its pass, looked into at start; fast: on GPUs it may"
+    )
     max_sessions: int = Field(32, ge=1, description="generations in one pass")
     cache_tokens: int | None = Field(
         None,

@@ -80,7 +80,7 @@ class SpeculativeIngress:
             "target": target.model,
             "draft": draft.model,
             "dtype": target.dtype,
-            "numerics": "exact" if target.device == "cpu" else "fast",  # other devices' kernels are not row-invariant
+            "numerics": target.numerics,
             "context": self.context,
             "bundle": self._bundle,
             "tasks": list(self.tasks),

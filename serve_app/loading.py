@@ -10,15 +10,22 @@ from core.errors import ConfigError
 from core.family import locate
 from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
+from core.model.invariance import differing
 from core.model.loader import resolve
 from core.model.pages import pages_for
 from serve_app.config import Draft, Target
 
 
 def load_target(target: Target) -> CausalLM:
-    """The target, as its configuration says. Raises `ConfigError` where `cache_tokens` is less than a context."""
-    path = resolve(locate(target.model))
-    return _load(path, target.dtype, target.device, _target_pages(target, path), compiled=target.compiled)
+    """The target, as its configuration says.
+
+    Raises `ConfigError` where `cache_tokens` is less than a context, or `numerics` more than the device keeps.
+    """
+    path, exact = resolve(locate(target.model)), target.numerics == "exact"
+    model = _load(path, target.dtype, target.device, _target_pages(target, path), exact=exact, compiled=target.compiled)
+    if exact:
+        _check_exact(model, target.device)
+    return model
 
 
 def load_draft(draft: Draft, directory: str | None) -> CausalLM:
@@ -30,7 +37,7 @@ def load_draft(draft: Draft, directory: str | None) -> CausalLM:
     path = resolve(model)
     num_pages = draft.max_sessions * pages_for(ModelConfig.load(path).context)
     adapter = None if model == directory else directory
-    return _load(path, draft.dtype, draft.device, num_pages, adapter=adapter)
+    return _load(path, draft.dtype, draft.device, num_pages, exact=False, adapter=adapter)
 
 
 def draft_model(draft: Draft, directory: str | None) -> str:
@@ -52,14 +59,31 @@ def _target_pages(target: Target, path: Path) -> int:
     return pages_for(target.cache_tokens)
 
 
+def _check_exact(model: CausalLM, device: str) -> None:
+    found = differing(model)
+    if found.differing:
+        raise ConfigError(
+            f"target.numerics: exact does not hold on {device}: at {found.differing} of {found.positions} positions "
+            "the logits hang on the pass they come out of.\nWrite numerics: fast, which /v1/models then tells."
+        )
+
+
 def _load(
     path: Path,
     dtype: str,
     device: str,
     num_pages: int,
     *,
+    exact: bool,
     adapter: str | None = None,
     compiled: bool | None = None,
 ) -> CausalLM:
-    kind = getattr(torch, dtype)
-    return load_model(path, dtype=kind, device=device, num_pages=num_pages, adapter=adapter, compiled=compiled)
+    return load_model(
+        path,
+        dtype=getattr(torch, dtype),
+        device=device,
+        num_pages=num_pages,
+        adapter=adapter,
+        compiled=compiled,
+        exact=exact,
+    )

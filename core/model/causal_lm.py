@@ -167,11 +167,13 @@ def load_model(
     device: str | torch.device = "cpu",
     adapter: str | Path | None = None,
     compiled: bool | None = None,
+    exact: bool = True,
 ) -> CausalLM:
     """Load a model directory or hub id, with a peft LoRA adapter merged where one is given.
 
     `compiled`: whether loops compute it, in fp32, or torch, in `dtype`; by default loops on CPUs, but torch for bf16
-    where the processor has tiles for it, which make torch quicker with many rows.
+    where the processor has tiles for it, which make torch quicker with many rows. `exact`: whether a token's bits must
+    be its prefix's alone, as they always are on a CPU; on a GPU that takes kernels of fixed shapes.
 
     Raises `UnsupportedArchitecture` and `ConfigError`, each saying what would do instead.
     """
@@ -183,14 +185,18 @@ def load_model(
     shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
     with torch.inference_mode():
         cache = torch.zeros(shape, dtype=torch.float32 if compiled else dtype, device=device)
-        decoder = _decoder(config, Tensors(config, weights), cache, compiled)
+        tensors = Tensors(config, weights)
+        decoder = _compiled(config, tensors, cache) if compiled else _in_torch(config, tensors, cache, exact=exact)
     weights.check_all_merged()
     return CausalLM(config, cache, decoder)
 
 
-def _decoder(config: ModelConfig, tensors: Tensors, cache: torch.Tensor, compiled: bool) -> Decoder:
-    if compiled:
-        from core.model.compiled_decoder import CompiledDecoder  # which loads a compiler
+def _compiled(config: ModelConfig, tensors: Tensors, cache: torch.Tensor) -> Decoder:
+    from core.model.compiled_decoder import CompiledDecoder  # which loads a compiler
 
-        return CompiledDecoder(config, tensors, cache)
-    return TorchDecoder.load(config, tensors, cache, cuda_recorder() if cache.device.type == "cuda" else None)
+    return CompiledDecoder(config, tensors, cache)
+
+
+def _in_torch(config: ModelConfig, tensors: Tensors, cache: torch.Tensor, *, exact: bool) -> Decoder:
+    record = cuda_recorder() if cache.device.type == "cuda" else None
+    return TorchDecoder.load(config, tensors, cache, record, exact=exact)

@@ -4,7 +4,7 @@ On a CPU a pass of a few rows waits for memory, so the weight is laid out before
 to plain kernels, whose calls cost less. How many rows a kernel must have to give each the same bits is found for every
 shape when a model is loaded, by comparing bits: one or two left over may take another kernel, and many may be summed
 otherwise, as another processor or thread count has it. Inputs are cut and padded to the numbers found, so that no other
-ever occurs.
+ever occurs. On GPUs that is so only where a model is to be exact.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from functools import cache
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-_TILE_ROWS = 8  # what the bits of a row are, is what they are among so many
+# What the bits of a row are, is what they are among so many. On a GPU reading the weight takes as long for 64 as for 1.
+_CPU_TILE_ROWS, _GPU_TILE_ROWS = 8, 64
 _PROBED_ROWS = (*range(1, 41), 48, 56, *range(64, 129, 16), 160, 192, 224, 256)
-_UNPROBED = range(4, sys.maxsize)  # on GPUs; one row may take a matrix-vector kernel, which sums in another order
+_UNPROBED = range(4, sys.maxsize)  # one row may take a matrix-vector kernel, which sums in another order
 _AMX_ROWS = 16  # of a register tile; rows that do not fill one cost up to a third more than if they did, beyond two
 _SMALL = 1 << 17  # weights; those stay in a core's cache, where a plain call takes 5 to 20 us, the others' 20 to 60
 
@@ -28,15 +29,16 @@ Kernel = Callable[[torch.Tensor, torch.Tensor | None], Product]
 
 
 class Linear:
-    """`x [rows, in] -> x @ weight.T + bias [rows, out]`, a row's bits independent of the other rows.
+    """`x [rows, in] -> x @ weight.T + bias [rows, out]`, a row's bits independent of the other rows if it is `exact`.
 
-    Is quickest with as many rows as `padded(rows, sizes)` says. The thread count of torch must not change afterwards.
+    On a CPU it always is. Is quickest with as many rows as `padded(rows, sizes)` says. The thread count of torch must
+    not change afterwards.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, exact: bool = True) -> None:
         kernel = _kernel(weight)
         self._product = kernel(weight, bias)
-        self.sizes = _sizes(kernel, weight) if weight.device.type == "cpu" else _UNPROBED
+        self.sizes = _sizes(kernel, weight) if exact or weight.device.type == "cpu" else _UNPROBED
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _in_pieces(self._product, x, self.sizes)
@@ -90,25 +92,27 @@ def has_tiles() -> bool:
 
 
 def _sizes(kernel: Kernel, weight: torch.Tensor) -> Sequence[int]:
-    sizes = _alike(kernel, *weight.shape, weight.dtype, torch.get_num_threads())
+    sizes = _alike(kernel, *weight.shape, weight.dtype, weight.device, torch.get_num_threads())
     if kernel is _packed and weight.dtype == torch.bfloat16 and has_tiles():
         return tuple(rows for rows in sizes if rows <= 2 * _AMX_ROWS or rows % _AMX_ROWS == 0)
     return sizes
 
 
 @cache
-def _alike(kernel: Kernel, out_features: int, in_features: int, dtype: torch.dtype, threads: int) -> Sequence[int]:
+def _alike(
+    kernel: Kernel, out_features: int, in_features: int, dtype: torch.dtype, device: torch.device, threads: int
+) -> Sequence[int]:
     """Of how many rows products of this shape give each row the bits it has in a tile.
 
     Each sum's terms cancel, so that what is left is what rounding made of it: a kernel that sums in another order shows
     in nearly every entry, where with plain random numbers it may show in one of thousands, or in none.
     """
-    generator = torch.Generator().manual_seed(threads)
-    order = torch.randperm(in_features // 2, generator=generator)
-    half = torch.randn(out_features, in_features // 2, generator=generator).to(dtype)
+    generator = torch.Generator(device).manual_seed(threads)
+    order = torch.randperm(in_features // 2, generator=generator, device=device)
+    half = torch.randn(out_features, in_features // 2, generator=generator, device=device).to(dtype)
     weight = F.pad(torch.cat([half, -half[:, order]], 1), (0, in_features % 2))
-    half = torch.randn(_PROBED_ROWS[-1], in_features // 2, generator=generator).to(dtype)
+    half = torch.randn(_PROBED_ROWS[-1], in_features // 2, generator=generator, device=device).to(dtype)
     x = F.pad(torch.cat([half, half[:, order]], 1), (0, in_features % 2))
     product = kernel(weight, None)
-    wanted = _in_pieces(product, x, [_TILE_ROWS])
+    wanted = _in_pieces(product, x, [_CPU_TILE_ROWS if device.type == "cpu" else _GPU_TILE_ROWS])
     return tuple(rows for rows in _PROBED_ROWS if torch.equal(product(x[:rows]), wanted[:rows]))

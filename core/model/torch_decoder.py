@@ -56,10 +56,12 @@ class TorchDecoder:
         self._row_step = 1 if record is None else _ROW_STEP
 
     @classmethod
-    def load(cls, config: ModelConfig, tensors: Tensors, cache: torch.Tensor, record: Recorder | None) -> TorchDecoder:
-        layers = list(map(_layer, tensors.layers()))
+    def load(
+        cls, config: ModelConfig, tensors: Tensors, cache: torch.Tensor, record: Recorder | None, *, exact: bool
+    ) -> TorchDecoder:
+        layers = [_layer(layer, exact=exact) for layer in tensors.layers()]
         transformer = Transformer(config, tensors.embedding, layers, tensors.norm)
-        return cls(config, transformer, Linear(*tensors.head), cache, record)
+        return cls(config, transformer, Linear(*tensors.head, exact=exact), cache, record)
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
         plan = self._plan(tokens, spans)
@@ -117,13 +119,13 @@ def _scored(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     return logits[:rows, :ids].float() + noise
 
 
-def _layer(layer: LayerTensors) -> Layer:
+def _layer(layer: LayerTensors, *, exact: bool) -> Layer:
     return Layer(
         input_norm=layer.norm,
-        qkv=Linear(*layer.qkv),
+        qkv=Linear(*layer.qkv, exact=exact),
         qk_norm=layer.qk_norm,
-        out=Linear(*layer.out),
+        out=Linear(*layer.out, exact=exact),
         mlp_norm=layer.mlp_norm,
-        gate_up=Linear(*layer.gate_up),
-        down=Linear(*layer.down),
+        gate_up=Linear(*layer.gate_up, exact=exact),
+        down=Linear(*layer.down, exact=exact),
     )

@@ -70,6 +70,7 @@ class ShippedDraft:
             num_pages=512,
             device=self.device,
             adapter=self.directory if adapted else None,
+            exact=False,
         )
 
 

@@ -5,11 +5,12 @@
 
 Needs torch, transformers and peft beside what core needs, no Ray. Prints, and writes as JSON and Markdown: as `passes`
 the target's pass by its number of tokens beside transformers' and beside weight bytes / measured bandwidth, and a token
-of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as `decoding` one stream end to end
-with the shipped drafts, plain, speculative and transformers' two ways, tokens compared. The target is the shipped one
-expanded to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of
-disk and about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: there the
-kernels do not promise equal tokens (`numerics: fast`), and where they differ it says so and fails when all is written.
+of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as `numerics` what exact passes
+cost beside fast ones, and whether their bits are what they promise; as `decoding` one stream end to end with the
+shipped drafts, plain, speculative and transformers' two ways, tokens compared. The target is the shipped one expanded
+to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of disk and
+about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: where exact numerics
+do not hold, or tokens differ, it says so and fails when all is written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from core.guess import Ending
 from core.model.base import Rows
 from core.model.causal_lm import load_model
 from core.verify_engine import VerifyConfig
-from tests.bench import decode, machine, step
+from tests.bench import decode, machine, numerics, step
 from tests.bench.clock import now
 from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
@@ -54,23 +55,33 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = _name(chosen.device)
     on = f"{chosen.target} target in bf16 on {name}, {machine.line()}\n"
     passes = step.measure(directory, chosen.turns, TOKENS, chosen.device)
-    draft = step.measure(draft_68m(chosen.cache), chosen.turns, (1,), chosen.device)
+    draft = step.measure(draft_68m(chosen.cache), chosen.turns, (1,), chosen.device, exact=False)
     loop = _looped(draft_68m(chosen.cache), chosen.turns, chosen.length, chosen.device)
     median, low, high = (1e3 * seconds for seconds in loop)
     looped = f"In a loop of {chosen.length}: {median:.3f} ms a token (quartiles {low:.3f} to {high:.3f})."
     text = f"Target's pass\n\n{step.table(passes)}\n\nDraft's token\n\n{step.table(draft)}\n\n{looped}\n\n{on}"
     found = {"target": step.as_json(passes), "draft": step.as_json(draft), "draft_in_a_loop": loop}
     save(chosen, "passes", text, found, device_name=name)
-    gc.collect()
-    torch.cuda.empty_cache()  # transformers' process wants as much again
+    _free()
+    both = numerics.measure(directory, chosen.turns, WARM_UP, TOKENS, chosen.device)
+    save(chosen, "numerics", f"{numerics.table(both)}\n\n{on}", numerics.as_json(both), device_name=name)
+    _free()
     places = _decoded(directory, chosen)
     save(chosen, "decoding", f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}, device_name=name)
     decode.check(places)
+    if both.differing[numerics.EXACT].differing:
+        raise SystemExit(f"exact numerics do not hold on {name}: {both.differing[numerics.EXACT]}")
+
+
+def _free() -> None:
+    """Of the device's memory what models no longer hold, for other processes, too."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float, float, float]:
     """Seconds of a token where so many are drawn at a time: median and quartiles."""
-    model = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device)
+    model = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device, exact=False)
     model.open(0)
     model.forward([Rows(0, range(5, 5 + step.CACHED), 0)])
     durations = Durations()

@@ -54,36 +54,39 @@ class Memory:
     def seconds_per_byte(self) -> float:
         """Of reading all of it or of copying half of it to the other, whichever moves bytes faster."""
         front, back = self._numbers.chunk(2)
-        both = (_seconds(self._numbers.sum, self._device), _seconds(lambda: front.copy_(back), self._device))
+        both = (seconds(self._numbers.sum, self._device), seconds(lambda: front.copy_(back), self._device))
         return min(both) / self._num_bytes
 
 
-def measure(directory: Path, turns: int, sizes: Sequence[int] = SIZES, device: str = "cpu") -> Passes:
-    ours = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device)
+def measure(
+    directory: Path, turns: int, sizes: Sequence[int] = SIZES, device: str = "cpu", *, exact: bool = True
+) -> Passes:
+    ours = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device, exact=exact)
     theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval().to(device)
     weight_bytes = 2 * sum(parameter.numel() for parameter in theirs.parameters())
     memory = Memory(device)
     found = {size: Durations() for size in sizes}
-    our_pass, their_pass = _ours(ours), _theirs(theirs)
+    our_pass, their_pass = cached_pass(ours), _theirs(theirs)
     with torch.inference_mode():
         memory.seconds_per_byte()  # first calls lay out memory and load kernels
         for size in sizes:
             our_pass(size), their_pass(size)
         for turn in range(turns):
             for size in sizes:
-                found[size].add(OURS, turn, _seconds(lambda size=size: our_pass(size), device))
-                found[size].add(THEIRS, turn, _seconds(lambda size=size: their_pass(size), device))
+                found[size].add(OURS, turn, seconds(lambda size=size: our_pass(size), device))
+                found[size].add(THEIRS, turn, seconds(lambda size=size: their_pass(size), device))
                 found[size].add(FLOOR, turn, weight_bytes * memory.seconds_per_byte())
     return Passes(weight_bytes, found)
 
 
-def _seconds(work: Callable[[], object], device: str) -> float:
+def seconds(work: Callable[[], object], device: str) -> float:
     began = now(device)
     work()
     return now(device) - began
 
 
-def _ours(model: CausalLM) -> Callable[[int], None]:
+def cached_pass(model: CausalLM) -> Callable[[int], None]:
+    """A pass of ours by its number of tokens."""
     model.open(0)
     model.forward([Rows(0, range(5, 5 + CACHED), 0)])
 

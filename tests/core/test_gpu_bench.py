@@ -24,6 +24,10 @@ def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
             assert durations["over_floor"] == pytest.approx(durations[step.OURS][0] / durations[step.FLOOR][0])
         assert min(_numbers(measured)) > 0
     assert min(passes["draft_in_a_loop"]) > 0
+    numerics = _left(tmp_path, "numerics")
+    assert numerics["differing"] == {name: {"differing": 0, "positions": 96} for name in ("exact", "fast")}
+    assert list(numerics["by_tokens"]) == [str(size) for size in gpu.TOKENS]
+    assert min(_numbers(numerics["by_tokens"])) > 0
     assert passes["draft"]["weight_bytes"] > passes["target"]["weight_bytes"]
     assert [place["temperature"] for place in decoding["places"]] == [0.0, 1.0]
     for place in decoding["places"]:
@@ -38,7 +42,12 @@ def _left(out: Path, name: str) -> dict[str, Any]:
     assert found["facts"]["device_name"] == found["facts"]["device"] == "cpu"
     text = (out / f"{name}.md").read_text()
     assert "tiny target in bf16 on cpu" in text
-    assert ("Draft's token" if name == "passes" else "Ours answered 2 of 2 prompts alike.") in text
+    told = {
+        "passes": "Draft's token",
+        "numerics": "exact: 0 of 96, fast: 0 of 96",
+        "decoding": "Ours answered 2 of 2 prompts alike.",
+    }
+    assert told[name] in text
     return found
 
 

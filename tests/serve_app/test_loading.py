@@ -15,6 +15,8 @@ from core.errors import ConfigError
 from core.family import DRAFT_DIR
 from core.model.base import Model, Rows
 from core.model.causal_lm import load_model
+from core.model.invariance import Found
+from serve_app import loading
 from serve_app.config import Draft, Target
 from serve_app.loading import draft_model, load_draft, load_target
 
@@ -73,6 +75,13 @@ def test_a_directory_that_is_neither_is_refused(tmp_path: Path) -> None:
 def test_the_target_has_the_cache_that_is_asked_for(cache_tokens: int | None, pages: int) -> None:
     target = Target(model="family:target", max_sessions=3, cache_tokens=cache_tokens)
     assert load_target(target).num_free_pages == pages
+
+
+def test_numerics_that_the_device_does_not_keep_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "differing", lambda _: Found(3, 96))
+    with pytest.raises(ConfigError, match=r"exact does not hold on cpu: at 3 of 96 .*\nWrite numerics: fast"):
+        load_target(Target(model="family:target", max_sessions=1))
+    load_target(Target(model="family:target", max_sessions=1, numerics="fast"))
 
 
 def test_a_cache_of_less_than_one_context_is_refused() -> None:
