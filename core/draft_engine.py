@@ -42,6 +42,7 @@ class DraftEngine:
     def __init__(self, model: Model, num_valid: int, config: DraftConfig, clock: Callable[[], float]) -> None:
         self.config = config
         self.counts: Counter[str] = Counter()
+        self.core_is_free = False  # nobody else wants that which computes here, as far as is known
         self._model = model
         self._num_valid = num_valid
         self._confidence = Confidence()
@@ -136,10 +137,13 @@ class DraftEngine:
         if committed := len(session.committed) - known:
             self.counts["rounds"] += 1
             self.counts["rounds_foreseen"] += bool(session.chain)
+            if session.due and session.foreseen and session.complete:  # the verifier has the answer, and begins with it
+                session.due, session.answered_at = False, now
             session.asked_at = now if session.due and not session.chain else None
             seconds, session.advanced_at = now - session.advanced_at, now
             if seconds > 0.0:
-                self._overlap.observe(proposed, committed, seconds, proposed * self._costs.seconds(1))
+                drafting = proposed * self._costs.seconds(1)
+                self._overlap.observe(proposed, committed, seconds, drafting, idle=self.core_is_free)
         return None
 
     def outgoing(self) -> list[tuple[bytes, Propose]]:
@@ -154,6 +158,9 @@ class DraftEngine:
                     session.answered_at = now
                 messages.append((session.peer, session.proposal(now)))
                 session.due, session.asked_at = session.due and not complete, None
+            elif session.presentable:
+                messages.append((session.peer, session.presentation()))
+                session.presented = True
         return messages
 
     def expired(self) -> list[int]:

@@ -66,6 +66,8 @@ class DraftSession:
         self.committed = list(opened.tokens)
         self.line = Line(opened.session, [])
         self.prepared: list[Line] | None = None  # for the verdict on the proposal; None until there are any
+        self.presented = False  # the verifier was sent what is prepared
+        self.foreseen = False  # the last Commit ended in one of the lines presented, all of which the verifier has
         self.start = 0
         self.asked = opened.num_speculative_tokens  # for every proposal
         self.worth = 0.0
@@ -113,6 +115,11 @@ class DraftSession:
             return [] if self.foreseeing else [self.line]
         return [line for line in self.prepared if self._end(line) is None]
 
+    @property
+    def presentable(self) -> bool:
+        """Whether all that is prepared is drafted, and the verifier has not been sent it."""
+        return bool(self.prepared) and not self.presented and self.idle and not self.ahead()
+
     def verdicts(self, most: int) -> list[tuple[int, int]]:
         """The likeliest verdicts on the proposal: how many of its tokens are accepted, and the target's own token."""
         proposed, survival = self.proposed, 1.0
@@ -151,8 +158,9 @@ class DraftSession:
         self._learn(new)
         line = max(self.lines, key=lambda line: (line.agreement(new), len(line.chain)))
         over = [other for other in self.lines if other is not line]
-        self.line, self.prepared = line, None
-        agreed, line.given = line.agreement(new), 0
+        agreed = line.agreement(new)
+        self.foreseen = self.presented and line is not self.line and agreed == len(new)
+        self.line, self.prepared, self.presented, line.given = line, None, False, 0
         self.committed += new
         if agreed < min(len(new), len(line.chain)):
             line.chain.clear()
@@ -165,9 +173,19 @@ class DraftSession:
         return max(1, self._wanted(line) - line.drafted)
 
     def proposal(self, now: float) -> Propose:
-        tokens = tuple(guess.token for guess in self.chain[: self.proposed])
         took = None if self.asked_at is None else now - self.asked_at
-        return Propose(self.opened.session, self.opened.seat, len(self.committed), tokens, took)
+        return Propose(self.opened.session, self.opened.seat, len(self.committed), self._said(self.line), took)
+
+    def presentation(self) -> Propose:
+        """The proposal again, and with it what follows the verdicts that are prepared for."""
+        branches = tuple(map(self._said, self.prepared or ()))
+        tokens = self._said(self.line)
+        return Propose(self.opened.session, self.opened.seat, len(self.committed), tokens, branches=branches)
+
+    def _said(self, line: Line) -> tuple[int, ...]:
+        """The line's tokens as far as it is proposed."""
+        end = self._end(line)
+        return tuple(guess.token for guess in line.chain[: None if end is None else line.given + end])
 
     @property
     def _room(self) -> int:

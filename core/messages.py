@@ -11,12 +11,15 @@ import msgspec
 
 from core.sampling_params import SamplingParams
 
+MOST_BRANCHES = 8  # of a proposal
+
 
 class Propose(msgspec.Struct, frozen=True, array_like=True, tag="propose"):
     """Draft to verifier: I know `base` committed tokens, and this is my whole chain from there.
 
     An empty chain says "I am here, tell me more". `took` is the seconds since I was asked for this; None
-    where some of it was there before, or where this is no answer.
+    where some of it was there before, or where this is no answer. `branches` are other chains from there, each a
+    verdict that this one may meet and what I shall propose upon it: sent once, when the proposal has been.
     """
 
     session: int
@@ -24,6 +27,7 @@ class Propose(msgspec.Struct, frozen=True, array_like=True, tag="propose"):
     base: int
     tokens: tuple[int, ...]
     took: float | None = None
+    branches: tuple[tuple[int, ...], ...] = ()
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):

@@ -1,19 +1,21 @@
 """How far to draft on while the target verifies: found out by doing it for some rounds and not for others.
 
-Where draft and target have a core or a GPU each, a line that begins where the verdict ends is ready when it comes;
-where they share one, the target pays for it. Enters: every round's tokens and seconds. Leaves: for how many verdicts to
-prepare. (For one, the likeliest, it would be little more than drafting on past the proposal: 0.6 of the drafting hidden
-in simulation where eight hide 0.9.)
+Where draft and target have a core or a GPU each, the verifier has the line that begins where the verdict ends when it
+comes, and begins with it; where they share one, the target pays for it. A light draft whose core is idle need not try.
+Enters: every round's tokens and seconds. Leaves: for how many verdicts to prepare. (For one, the likeliest, it would be
+little more than drafting on past the proposal: 0.6 of the drafting hidden in simulation where eight hide 0.9.)
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-CHOICES = (0, 8)  # verdicts
+from core.messages import MOST_BRANCHES
+
+CHOICES = (0, MOST_BRANCHES)  # verdicts
 BLOCK = 8  # rounds before the choice is looked at again
 EXPLORE = 16  # one block in so many goes to what seems worse
-WORTH = 0.2  # drafting under this share of a round is not worth trying to hide
+WORTH = 0.2  # drafting under this share of a round is hidden where nobody else wants the core, and not worth trials
 _LONG = 256  # rounds by which it is known what a number of proposed tokens brings
 _KEEP = 0.98  # of what was seen, per round
 
@@ -63,18 +65,20 @@ class Overlap:
         self._rounds = 0
         self._seconds = self._drafting = 0.0  # of the block so far
 
-    def observe(self, proposed: int, tokens: int, seconds: float, drafting: float) -> None:
+    def observe(self, proposed: int, tokens: int, seconds: float, drafting: float, *, idle: bool = False) -> None:
         """A round, for which so many tokens were proposed, committed `tokens` in so many seconds.
 
-        To draft the proposal takes `drafting`.
+        To draft the proposal takes `drafting`; the core that does so would be `idle` meanwhile.
         """
         self._rates[self.verdicts].observe(self._brought.observe(proposed, tokens), seconds)
         self._rounds += 1
         self._seconds += seconds
         self._drafting += drafting
         if self._rounds % BLOCK == 0:
-            worth = self._drafting >= WORTH * self._seconds
-            self.verdicts = self._choose(self._rounds // BLOCK) if worth else 0
+            if self._drafting >= WORTH * self._seconds:
+                self.verdicts = self._choose(self._rounds // BLOCK)
+            else:  # what is saved is less than chance, but there
+                self.verdicts = CHOICES[-1] if idle else 0
             self._seconds = self._drafting = 0.0
 
     def _choose(self, block: int) -> int:

@@ -15,7 +15,7 @@ from core.asking import Ask, Probe, Prospect, Scouts, best_ask, costs_nothing, p
 from core.company import Company
 from core.estimator import Acceptance
 from core.generation import Run
-from core.messages import Close, Commit, Propose
+from core.messages import MOST_BRANCHES, Close, Commit, Propose
 from core.recent import Recent
 from core.reply import Reply
 from core.step_costs import StepCosts
@@ -64,6 +64,11 @@ class Seats:
             return
         seat = session.seat
         assert seat is not None
+        if message.branches and message.base <= session.length:
+            seat.heard_at = now
+            session.look_ahead(message)
+            if message.base < session.length or seat.answered:
+                return  # else the answer itself was lost on the way
         repeated = seat.answered
         if not session.take(message):
             self._drop("stale")
@@ -216,7 +221,7 @@ class Seats:
         assert seat is not None
         self._outbox[seat.peer, session.number] = session.commit_message()
         seat.idle = session.ask.most == 0
-        if not seat.idle:  # its next word is no answer otherwise, and measures nothing
+        if not seat.idle and not seat.answered:  # its next word is no answer otherwise, and measures nothing
             seat.asked(session.length, now)
 
     def _lapsed(self, seat: Seat, now: float) -> bool:
@@ -225,9 +230,9 @@ class Seats:
 
     def _admissible(self, peer: bytes, session: VerifySession, message: Propose, now: float) -> bool:
         """Seat, length and ids, before anything is read from the message; seats a newer draft."""
-        if len(message.tokens) > self._window or message.base < 0:
+        if not self._fits(message):
             return self._drop("too_long")
-        if not all(0 <= token < self._num_valid for token in message.tokens):
+        if not all(0 <= token < self._num_valid for chain in (message.tokens, *message.branches) for token in chain):
             return self._drop("bad_token")
         seat = session.seat
         if seat is None or message.seat > seat.number:
@@ -247,6 +252,12 @@ class Seats:
             self._outbox[peer, session.number] = Close(session.number, message.seat)
             return self._drop("not_its_seat")
         return True
+
+    def _fits(self, message: Propose) -> bool:
+        """A branch is a proposal, a token of the target's own, and another proposal."""
+        longest = max(map(len, message.branches), default=0)
+        short = len(message.tokens) <= self._window and longest <= 2 * self._window + 1
+        return short and len(message.branches) <= MOST_BRANCHES and message.base >= 0
 
     def _drop(self, reason: str) -> bool:
         self._counts[f"dropped_{reason}"] += 1

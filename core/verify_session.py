@@ -49,6 +49,7 @@ class Seat:
         self.idle = False
         self.heard_at = now
         self.misses = 0
+        self.ahead: Propose | None = None  # the last that had branches, for verdicts to come
         self._asks: dict[int, _Asked] = {}  # by the committed length that the draft was told
         self._missed = False
 
@@ -87,6 +88,14 @@ class Seat:
         else:
             self.reply.observe_at_most(num_tokens, min(seconds, took + self.reply.trip.mean))
         return True
+
+    def foreseen(self, length: int) -> None:
+        """The answer to the ask at `length` is there already: the candidate."""
+        self._asks.pop(length, None)
+        self.answered = True
+        self.misses = 0
+        if self.reply.known and not self.reply.guessed:  # a draft of which this is all that is known is not instant
+            self.reply.observe(len(self.candidate), 0.0)
 
     def arrival(self, length: int, likely: float, most: int, now: float) -> float:
         """Seconds until the answer to the ask at `length` is expected, `likely` tokens and `most` at the most; 0 with
@@ -163,6 +172,20 @@ class VerifySession:
             seat.answered = True
         return True
 
+    def look_ahead(self, propose: Propose) -> None:
+        """Keep branches for the verdict; where it is there, the one that foresaw it is the draft's answer to it."""
+        seat = self.seat
+        assert seat is not None
+        known = self.length - propose.base
+        seat.base, seat.ahead = max(seat.base, propose.base), propose if known == 0 else None
+        if known == 0 or seat.answered:
+            return
+        verdict = tuple(self.chain.tokens[propose.base :])
+        answer = next((branch[known:] for branch in propose.branches if branch[:known] == verdict), None)
+        if answer is not None:
+            seat.candidate = answer
+            seat.foreseen(self.length)
+
     def committed(self, tokens: Sequence[int]) -> None:
         """The chain grew by `tokens`: keep what of the candidate still continues it."""
         if self.seat is None:
@@ -170,6 +193,8 @@ class VerifySession:
         candidate = self.seat.candidate
         self.seat.candidate = candidate[len(tokens) :] if candidate[: len(tokens)] == tuple(tokens) else ()
         self.seat.answered = False
+        if self.seat.ahead is not None:
+            self.look_ahead(self.seat.ahead)
 
     def commit_message(self) -> Commit:
         assert self.seat is not None

@@ -29,6 +29,7 @@ class Vigil:
         self._awake = self._lost = 0.0
         self._pause = FIRST_PAUSE
         self._next = 0.0  # no trial before
+        self.undisturbed = False  # nobody else wanted the core when it was last kept
 
     def keep(self, arrived: Callable[[], bool], seconds: float) -> bool:
         """Ask for so long whether something has arrived; False where nothing has, and as soon as it is no use."""
@@ -44,8 +45,9 @@ class Vigil:
             if self._lost + lost > LOST + SHARE * (self._awake + now - began):
                 self._next, self._pause = now + self._pause, min(2 * self._pause, LONGEST_PAUSE)
                 self._awake = self._lost = 0.0
+                self.undisturbed = False
                 return found
-        self._awake, self._lost = self._awake + now - began, self._lost + lost
+        self._awake, self._lost, self.undisturbed = self._awake + now - began, self._lost + lost, True
         if self._awake > FORGET:
             self._awake, self._lost, self._pause = 0.0, 0.0, FIRST_PAUSE
         return found

@@ -18,7 +18,7 @@ import zmq
 from core.messages import Address, Close, Commit, Propose
 
 MAX_COMMITS = 1 << 22  # bytes of a frame to a draft: every session's tokens, where it has heard none of them
-MAX_PROPOSALS = 1 << 16  # bytes of a frame to the verifier: every session's window
+MAX_PROPOSALS = 1 << 17  # bytes of a frame to the verifier: every session's window, and branches
 QUEUED_FRAMES = 8  # per peer, inside ZeroMQ
 QUEUED_SESSIONS = 1024  # per peer, in the outbox
 MESSAGES_PER_TURN = 4096  # so that a flooding peer cannot hold the engine

@@ -1,0 +1,230 @@
+"""What a draft prepares for verdicts is sent before they are there, and the next pass begins with what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from core import draft_engine, overlap
+from core.draft_engine import DraftConfig, DraftEngine
+from core.messages import MOST_BRANCHES, Commit, Propose
+from core.overlap import Overlap
+from core.verify_engine import VerifyConfig
+from tests.core import simulation
+from tests.core.pair import opened
+from tests.core.simulation import PASS, VERIFIER, Draft, Simulation
+from tests.core.test_overlap import Near
+from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, plain_tokens, request
+from tests.core.verify_bench import Bench
+
+ANSWER = plain_tokens(request(60))
+LENGTH = len(PROMPT) + 1  # of what is committed after the prefill
+
+
+class Always(Overlap):
+    """Draws ahead in every round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.verdicts = MOST_BRANCHES
+
+    def observe(self, proposed: int, tokens: int, seconds: float, drafting: float, *, idle: bool = False) -> None:
+        """Whatever it brings."""
+
+
+# ---- the verifier
+
+
+def seated(tokens: Sequence[int] = (), config: VerifyConfig | None = None) -> tuple[Bench, int]:
+    """A session after its prefill, whose draft has answered with `tokens`."""
+    bench = Bench(config)
+    [number] = bench.engine.open([request(60)])
+    bench.step()
+    bench.propose(number, LENGTH, tokens)
+    bench.engine.outgoing()
+    return bench, number
+
+
+def send(bench: Bench, number: int, base: int, tokens: Sequence[int], *branches: Sequence[int]) -> None:
+    message = Propose(number, 0, base, tuple(tokens), branches=tuple(map(tuple, branches)))
+    bench.engine.receive(b"math#1", message)
+
+
+def wrong(token: int) -> int:
+    return (token + 1) % VOCAB_SIZE
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the verdict", "after it"])
+def test_the_branch_that_foresaw_the_verdict_is_verified_next(late: bool) -> None:
+    proposal = (ANSWER[1], wrong(ANSWER[2]))
+    bench, number = seated(proposal)
+    branches = [(*proposal, 3, 4), (ANSWER[1], ANSWER[2], *ANSWER[3:6]), (wrong(ANSWER[1]), 7)]
+    if not late:
+        send(bench, number, LENGTH, proposal, *branches)
+    bench.step()
+    if late:
+        send(bench, number, LENGTH, proposal, *branches)
+    assert bench.engine.wait() == 0.0
+    bench.step()
+    assert [(run.proposed, run.accepted) for run in bench.runs[number][1:]] == [(2, 1), (3, 3)]
+    assert bench.tokens(number) == ANSWER[:7]
+    assert not [name for name in bench.engine.counts if name.startswith("dropped")]
+
+
+def test_a_verdict_that_no_branch_foresaw_waits_for_the_draft() -> None:
+    bench, number = seated((ANSWER[1],))
+    send(bench, number, LENGTH, (ANSWER[1],), (ANSWER[1], wrong(ANSWER[2]), 3), (wrong(ANSWER[1]), 4))
+    bench.step()
+    [(_, commit)] = bench.engine.outgoing()
+    assert isinstance(commit, Commit)
+    assert commit.tokens[-2:] == ANSWER[1:3]
+    bench.step()
+    assert bench.runs[number][-1].proposed == 0
+
+
+def test_branches_are_for_one_verdict() -> None:
+    bench, number = seated((ANSWER[1],))
+    send(bench, number, LENGTH, (ANSWER[1],), (*ANSWER[1:3],), (*ANSWER[1:3], ANSWER[3]))
+    bench.step()
+    bench.step()
+    bench.step()
+    assert [run.proposed for run in bench.runs[number][1:]] == [1, 0, 0]
+    assert bench.tokens(number) == ANSWER[:5]
+
+
+def test_what_was_foreseen_was_not_asked_for_and_is_not_waited_for() -> None:
+    """Also where the draft says nothing else for many passes: no pass counts as a miss."""
+    bench, number = seated((ANSWER[1],))
+    at = 1
+    while at < 40:
+        base = len(PROMPT) + at
+        send(bench, number, base, ANSWER[at : at + 1], (*ANSWER[at : at + 2], ANSWER[at + 2]))
+        bench.step()
+        assert bench.engine.wait() == 0.0
+        at += 2
+    assert {run.proposed for run in bench.runs[number][1:]} == {1}
+    assert bench.engine.counts["waiting_us"] == 0
+
+
+def test_branches_are_the_answer_where_that_was_lost() -> None:
+    bench = Bench()
+    [number] = bench.engine.open([request(60)])
+    bench.step()
+    send(bench, number, LENGTH, ANSWER[1:3], (*ANSWER[1:4], ANSWER[4]))
+    bench.step()
+    assert [run.proposed for run in bench.runs[number]] == [0, 2]
+
+
+def test_branches_from_where_nothing_is_committed_are_stale() -> None:
+    bench, number = seated((ANSWER[1],))
+    send(bench, number, LENGTH + 1, (), (ANSWER[2],))
+    assert bench.engine.counts["dropped_stale"] == 1
+    bench.step()
+    bench.step()
+    assert [run.proposed for run in bench.runs[number]] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("branches", "reason"),
+    [
+        ([()] * (MOST_BRANCHES + 1), "too_long"),
+        ([(1,) * (2 * VerifyConfig().window + 2)], "too_long"),
+        ([(1, VOCAB_SIZE)], "bad_token"),
+        ([(1,), (-1, 2)], "bad_token"),
+    ],
+)
+def test_what_no_draft_says_is_dropped(branches: list[tuple[int, ...]], reason: str) -> None:
+    bench, number = seated()
+    send(bench, number, LENGTH, (), *branches)
+    assert bench.engine.counts[f"dropped_{reason}"] == 1
+
+
+# ---- the draft
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft_engine, "Overlap", Always)
+
+
+def said(engine: DraftEngine, passes: int = 40) -> list[Propose]:
+    """What it says while it drafts."""
+    messages = []
+    for _ in range(passes):
+        engine.step()
+        messages += [message for _, message in engine.outgoing()]
+    return messages
+
+
+@pytest.mark.usefixtures("ahead")
+def test_branches_are_sent_once_and_their_verdict_is_not_answered() -> None:
+    engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), Clock())
+    engine.open(opened(request(60), 7, ahead=3), VERIFIER)
+    engine.receive(VERIFIER, Commit(7, len(PROMPT), ANSWER[:1]))
+    proposal, branched = said(engine)
+    assert (proposal.tokens, proposal.branches) == (ANSWER[1:4], ())
+    assert (branched.base, branched.tokens, branched.took) == (proposal.base, proposal.tokens, None)
+    assert ANSWER[1:8] in branched.branches
+    assert 1 < len(branched.branches) <= MOST_BRANCHES
+    engine.receive(VERIFIER, Commit(7, LENGTH, ANSWER[1:5]))
+    [branched] = said(engine)
+    assert (branched.base, branched.tokens) == (LENGTH + 4, ANSWER[5:8])
+    assert ANSWER[5:12] in branched.branches
+
+
+@pytest.mark.usefixtures("ahead")
+def test_more_than_was_foreseen_is_answered() -> None:
+    engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), Clock())
+    engine.open(opened(request(60), 7), VERIFIER)
+    engine.receive(VERIFIER, Commit(7, len(PROMPT), ANSWER[:1], wanted=1))
+    assert ANSWER[1:4] in said(engine)[-1].branches
+    engine.receive(VERIFIER, Commit(7, LENGTH, ANSWER[1:3], wanted=4))
+    assert said(engine)[0].tokens == ANSWER[3:7]
+
+
+@pytest.mark.usefixtures("ahead")
+def test_where_branches_were_lost_the_answer_is_repeated() -> None:
+    clock = Clock()
+    engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), clock)
+    engine.open(opened(request(60), 7, ahead=3), VERIFIER)
+    engine.receive(VERIFIER, Commit(7, len(PROMPT), ANSWER[:1]))
+    said(engine)
+    engine.receive(VERIFIER, Commit(7, LENGTH, ANSWER[1:5]))
+    said(engine)
+    clock.now += 1.0
+    assert [(message.base, message.tokens) for message in said(engine, 1)] == [(LENGTH + 4, ANSWER[5:8])]
+
+
+# ---- both
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, choices: tuple[int, ...], share: float, *, free: bool) -> Simulation:
+    """An answer by a draft that takes `share` of a pass for a proposal, half a millisecond away."""
+    monkeypatch.setattr(simulation, "TRIP", 0.0005)
+    monkeypatch.setattr(overlap, "CHOICES", choices)
+    one, asked = Simulation(), request(600)
+    number = one.generate(asked)
+    draft = one.draft(share * PASS / VerifyConfig().num_speculative_tokens, Near())
+    draft.engine.core_is_free = free
+    one.join(draft, number, asked)
+    one.run()
+    assert tuple(token for run in one.target.runs[number] for token in run.tokens) == plain_tokens(asked)
+    return one
+
+
+@pytest.mark.parametrize(("share", "free"), [(0.05, True), (0.4, False)], ids=["light, a core of its own", "heavy"])
+def test_the_way_to_the_draft_and_back_is_hidden_too(monkeypatch: pytest.MonkeyPatch, share: float, free: bool) -> None:
+    serial = answered(monkeypatch, (0,), share, free=free).target
+    ahead = answered(monkeypatch, (0, MOST_BRANCHES), share, free=free).target
+    waited, before = (target.engine.counts["waiting_us"] for target in (ahead, serial))
+    assert waited < 0.25 * before
+    saved = serial.passes[-1][1] - ahead.passes[-1][1]
+    assert saved >= 0.7 * 1e-6 * before
+
+
+def test_a_light_draft_without_a_core_of_its_own_is_left_serial(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = answered(monkeypatch, (0, MOST_BRANCHES), 0.05, free=False)
+    [draft] = one.drafts.values()
+    assert isinstance(draft, Draft)
+    assert draft.engine.counts["rounds_foreseen"] <= 2
