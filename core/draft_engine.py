@@ -121,7 +121,8 @@ class DraftEngine:
             return None
         now = session.heard_at = self._clock()
         if message.tokens:  # without any it only says that the session lives
-            heard = message.base >= len(session.committed)  # else it was under way when we answered
+            # else it was under way when we answered
+            heard = session.foreseen or message.base >= len(session.committed)
             if session.answered_at is not None and session.asked and heard:
                 self._round.observe(now - session.answered_at)
             if message.wanted != 0 and not session.due:
@@ -264,7 +265,7 @@ class DraftEngine:
             session.start = max(0, length - self._model.context // 2)
             self._model.rollback(number, 0)
             self._end(session.prepared or ())
-            session.prepared = None
+            session.prepared, session.presented = None, False
         if session.start == 0 and not session.chain:
             self._model.remember(number, session.committed)
             self._model.recall(number, session.committed)

@@ -66,8 +66,8 @@ class DraftSession:
         self.committed = list(opened.tokens)
         self.line = Line(opened.session, [])
         self.prepared: list[Line] | None = None  # for the verdict on the proposal; None until there are any
-        self.presented = False  # the verifier was sent what is prepared
-        self.foreseen = False  # the last Commit ended in one of the lines presented, all of which the verifier has
+        self.presented = False  # what is prepared is on its way to the verifier
+        self.foreseen = False  # the last Commit ended where a line so presented begins
         self.start = 0
         self.asked = opened.num_speculative_tokens  # for every proposal
         self.worth = 0.0

@@ -1,7 +1,7 @@
 """How far to draft on while the target verifies: found out by doing it for some rounds and not for others.
 
 Where draft and target have a core or a GPU each, the verifier has the line that begins where the verdict ends when it
-comes, and begins with it; where they share one, the target pays for it. A light draft whose core is idle need not try.
+comes, and begins with it; where they share one, the target pays for it. A light draft whose core is idle tries nothing.
 Enters: every round's tokens and seconds. Leaves: for how many verdicts to prepare. (For one, the likeliest, it would be
 little more than drafting on past the proposal: 0.6 of the drafting hidden in simulation where eight hide 0.9.)
 """

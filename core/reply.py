@@ -39,10 +39,19 @@ class Reply:
         error = abs(seconds - self.mean(tokens)) if self.known else seconds / 2
         self.deviation += (error - self.deviation) / (4 if self.known else 1)
         self._slowest = max(seconds, self._slowest * (1.0 - 1.0 / LONG_MEMORY))
+        self._add(tokens, seconds)
+        self.known = True
+
+    def observe_foreseen(self, tokens: int) -> None:
+        """An answer that was there before it was asked for: how long the slowest take, it does not tell."""
+        if self._sums[0] > 1.0 and not self.guessed:
+            self.deviation -= self.deviation / 4
+            self._add(tokens, 0.0)
+
+    def _add(self, tokens: int, seconds: float) -> None:
         keep = 1.0 - 1.0 / MEMORY
         new = (1.0, tokens, seconds, tokens * tokens, tokens * seconds)
         self._sums = [keep * old + term for old, term in zip(self._sums, new, strict=True)]
-        self.known = True
         weight, length, total, squares, products = self._sums
         spread = squares / weight - (length / weight) ** 2
         if spread > SPREAD:

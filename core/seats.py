@@ -65,9 +65,12 @@ class Seats:
         seat = session.seat
         assert seat is not None
         if message.branches and message.base <= session.length:
-            seat.heard_at = now
-            session.look_ahead(message)
-            if message.base < session.length or seat.answered:
+            seat.heard_at, seat.base = now, max(seat.base, message.base)
+            if message.base < session.length:
+                session.look_ahead(message)
+                return
+            seat.ahead = message
+            if seat.answered:
                 return  # else the answer itself was lost on the way
         repeated = seat.answered
         if not session.take(message):
@@ -118,7 +121,7 @@ class Seats:
         seat = session.seat
         if seat is not None and run.proposed:
             adapter = self._adapters.of(seat.adapter)
-            adapter.acceptance.observe(max(session.ask.most, run.proposed), run.proposed, run.accepted)
+            adapter.acceptance.observe(max(session.asked, run.proposed), run.proposed, run.accepted)
             if run.accepted and session.probing:
                 self._was_right(session, adapter)
 
@@ -163,7 +166,11 @@ class Seats:
                 known[alike] = self._best(session, others)
             session.plan = known[alike]
             probe = self._adapters.of(seat.adapter).probe
-            session.ask = probe.ask(session.plan, session.max_proposed, together=together)
+            session.before, session.ask = session.ask, probe.ask(session.plan, session.max_proposed, together=together)
+            session.asked = session.ask.most
+            if seat.ahead is not None:
+                session.look_ahead(seat.ahead)
+                seat.ahead = None
             session.probing = session.ask.most > 0 and not (together and session.plan.most)
             if session.ask.most or not seat.idle:
                 self._tell(session, now)

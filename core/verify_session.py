@@ -49,7 +49,7 @@ class Seat:
         self.idle = False
         self.heard_at = now
         self.misses = 0
-        self.ahead: Propose | None = None  # the last that had branches, for verdicts to come
+        self.ahead: Propose | None = None  # with branches for the next verdict
         self._asks: dict[int, _Asked] = {}  # by the committed length that the draft was told
         self._missed = False
 
@@ -90,12 +90,11 @@ class Seat:
         return True
 
     def foreseen(self, length: int) -> None:
-        """The answer to the ask at `length` is there already: the candidate."""
+        """The candidate, a branch, is the answer to the ask at `length`."""
         self._asks.pop(length, None)
         self.answered = True
         self.misses = 0
-        if self.reply.known and not self.reply.guessed:  # a draft of which this is all that is known is not instant
-            self.reply.observe(len(self.candidate), 0.0)
+        self.reply.observe_foreseen(len(self.candidate))
 
     def arrival(self, length: int, likely: float, most: int, now: float) -> float:
         """Seconds until the answer to the ask at `length` is expected, `likely` tokens and `most` at the most; 0 with
@@ -108,7 +107,8 @@ class Seat:
         if not self.reply.known or ask is None or self.answered or self._missed or self.misses >= MAX_MISSES:
             return 0.0
         ask.in_vain = elapsed = now - ask.at
-        for moment in (self.reply.mean(likely), self.reply.mean(most), self.reply.latest(most)):
+        usual = self.reply.mean(most)
+        for moment in (self.reply.mean(likely), usual, usual + self.reply.deviation, self.reply.latest(most)):
             if moment - elapsed > _INSTANT:
                 return moment - elapsed
         self._missed = True
@@ -126,6 +126,8 @@ class VerifySession:
         self.max_proposed = max_proposed
         self.plan = Ask(max_proposed)  # what is best to ask of its draft, where the drafts of all are asked
         self.ask = self.plan  # of the draft's next proposal
+        self.before = self.plan  # the ask before, by which branches are drafted
+        self.asked = max_proposed  # the most tokens that the draft may have known to be asked for
         self.probing = False  # it is asked to see how good the draft is
         self.cohort: Cohort | None = None  # those it came with, where it may have a draft
         self.leader = leader  # its prompt is computed by this session, then forked
@@ -173,18 +175,21 @@ class VerifySession:
         return True
 
     def look_ahead(self, propose: Propose) -> None:
-        """Keep branches for the verdict; where it is there, the one that foresaw it is the draft's answer to it."""
-        seat = self.seat
+        """Of branches for the last verdict the longest that foresaw it is the draft's answer to it.
+
+        Unless that ends where the ask before it did, and by now more is asked for: then the draft will say more.
+        """
+        seat, known = self.seat, self.length - propose.base
         assert seat is not None
-        known = self.length - propose.base
-        seat.base, seat.ahead = max(seat.base, propose.base), propose if known == 0 else None
-        if known == 0 or seat.answered:
+        if seat.answered or known >= max(map(len, propose.branches)):
             return
         verdict = tuple(self.chain.tokens[propose.base :])
-        answer = next((branch[known:] for branch in propose.branches if branch[:known] == verdict), None)
-        if answer is not None:
+        answer = max((branch[known:] for branch in propose.branches if branch[:known] == verdict), key=len, default=())
+        if answer:
             seat.candidate = answer
-            seat.foreseen(self.length)
+            self.asked = min(self.ask.most, self.before.most)
+            if not self.before.most <= len(answer) < self.planned():
+                seat.foreseen(self.length)
 
     def committed(self, tokens: Sequence[int]) -> None:
         """The chain grew by `tokens`: keep what of the candidate still continues it."""
@@ -193,8 +198,6 @@ class VerifySession:
         candidate = self.seat.candidate
         self.seat.candidate = candidate[len(tokens) :] if candidate[: len(tokens)] == tuple(tokens) else ()
         self.seat.answered = False
-        if self.seat.ahead is not None:
-            self.look_ahead(self.seat.ahead)
 
     def commit_message(self) -> Commit:
         assert self.seat is not None

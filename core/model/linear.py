@@ -38,7 +38,8 @@ class Linear:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, exact: bool = True) -> None:
         kernel = _kernel(weight)
         self._product = kernel(weight, bias)
-        self.sizes = _sizes(kernel, weight) if exact or weight.device.type == "cpu" else _UNPROBED
+        biased = bias is not None
+        self.sizes = _sizes(kernel, weight, biased) if exact or weight.device.type == "cpu" else _UNPROBED
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _in_pieces(self._product, x, self.sizes)
@@ -91,8 +92,8 @@ def has_tiles() -> bool:
     return bool(torch.cpu._is_amx_tile_supported())
 
 
-def _sizes(kernel: Kernel, weight: torch.Tensor) -> Sequence[int]:
-    sizes = _alike(kernel, *weight.shape, weight.dtype, weight.device, torch.get_num_threads())
+def _sizes(kernel: Kernel, weight: torch.Tensor, biased: bool) -> Sequence[int]:
+    sizes = _alike(kernel, *weight.shape, biased, weight.dtype, weight.device, torch.get_num_threads())
     if kernel is _packed and weight.dtype == torch.bfloat16 and has_tiles():
         return tuple(rows for rows in sizes if rows <= 2 * _AMX_ROWS or rows % _AMX_ROWS == 0)
     return sizes
@@ -100,7 +101,13 @@ def _sizes(kernel: Kernel, weight: torch.Tensor) -> Sequence[int]:
 
 @cache
 def _alike(
-    kernel: Kernel, out_features: int, in_features: int, dtype: torch.dtype, device: torch.device, threads: int
+    kernel: Kernel,
+    out_features: int,
+    in_features: int,
+    biased: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+    threads: int,
 ) -> Sequence[int]:
     """Of how many rows products of this shape give each row the bits it has in a tile.
 
@@ -113,6 +120,6 @@ def _alike(
     weight = F.pad(torch.cat([half, -half[:, order]], 1), (0, in_features % 2))
     half = torch.randn(_PROBED_ROWS[-1], in_features // 2, generator=generator, device=device).to(dtype)
     x = F.pad(torch.cat([half, half[:, order]], 1), (0, in_features % 2))
-    product = kernel(weight, None)
+    product = kernel(weight, torch.zeros(out_features, dtype=dtype, device=device) if biased else None)
     wanted = _in_pieces(product, x, [_CPU_TILE_ROWS if device.type == "cpu" else _GPU_TILE_ROWS])
     return tuple(rows for rows in _PROBED_ROWS if torch.equal(product(x[:rows]), wanted[:rows]))

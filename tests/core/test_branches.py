@@ -9,6 +9,7 @@ import pytest
 from core import draft_engine, overlap
 from core.draft_engine import DraftConfig, DraftEngine
 from core.messages import MOST_BRANCHES, Commit, Propose
+from core.model.base import Rows
 from core.overlap import Overlap
 from core.verify_engine import VerifyConfig
 from tests.core import simulation
@@ -36,12 +37,20 @@ class Always(Overlap):
 # ---- the verifier
 
 
-def seated(tokens: Sequence[int] = (), config: VerifyConfig | None = None) -> tuple[Bench, int]:
-    """A session after its prefill, whose draft has answered with `tokens`."""
-    bench = Bench(config)
+def seated(tokens: Sequence[int] = ()) -> tuple[Bench, int]:
+    """A session after its prefill and a draft known to take a tenth of a pass, which has answered with `tokens`."""
+    bench = Bench()
+
+    def take_time(_: Sequence[Rows]) -> None:
+        bench.clock.now += PASS
+
+    bench.model.on_forward = take_time
     [number] = bench.engine.open([request(60)])
     bench.step()
     bench.propose(number, LENGTH, tokens)
+    seat = bench.engine._sessions.get(number).seat
+    for length in (1, 4):
+        seat.reply.observe(length, PASS / 10)
     bench.engine.outgoing()
     return bench, number
 
@@ -79,32 +88,54 @@ def test_a_verdict_that_no_branch_foresaw_waits_for_the_draft() -> None:
     [(_, commit)] = bench.engine.outgoing()
     assert isinstance(commit, Commit)
     assert commit.tokens[-2:] == ANSWER[1:3]
+    assert bench.engine.wait() > 0.0
     bench.step()
     assert bench.runs[number][-1].proposed == 0
 
 
 def test_branches_are_for_one_verdict() -> None:
     bench, number = seated((ANSWER[1],))
-    send(bench, number, LENGTH, (ANSWER[1],), (*ANSWER[1:3],), (*ANSWER[1:3], ANSWER[3]))
+    send(bench, number, LENGTH, (ANSWER[1],), (*ANSWER[1:3], wrong(ANSWER[3])), ANSWER[1:6])
+    for _ in range(3):
+        bench.step()
+    assert [(run.proposed, run.accepted) for run in bench.runs[number][1:]] == [(1, 1), (3, 3), (0, 0)]
+    assert bench.tokens(number) == ANSWER[:8]
+
+
+def test_of_branches_that_fit_the_longest_is_meant() -> None:
+    """A verdict shorter than the proposal fits several; the draft goes on with the longest."""
+    bench, number = seated()
     bench.step()
+    send(bench, number, LENGTH, ANSWER[1:4], (ANSWER[1], wrong(ANSWER[2]), 3), ANSWER[1:8])
     bench.step()
-    bench.step()
-    assert [run.proposed for run in bench.runs[number][1:]] == [1, 0, 0]
-    assert bench.tokens(number) == ANSWER[:5]
+    assert [(run.proposed, run.accepted) for run in bench.runs[number][1:]] == [(0, 0), (4, 4)]
 
 
 def test_what_was_foreseen_was_not_asked_for_and_is_not_waited_for() -> None:
     """Also where the draft says nothing else for many passes: no pass counts as a miss."""
-    bench, number = seated((ANSWER[1],))
-    at = 1
-    while at < 40:
-        base = len(PROMPT) + at
-        send(bench, number, base, ANSWER[at : at + 1], (*ANSWER[at : at + 2], ANSWER[at + 2]))
+    bench, number = seated(ANSWER[1:5])
+    for at in range(1, 46, 5):
+        send(bench, number, len(PROMPT) + at, ANSWER[at : at + 4], ANSWER[at : at + 9])
         bench.step()
         assert bench.engine.wait() == 0.0
-        at += 2
-    assert {run.proposed for run in bench.runs[number][1:]} == {1}
-    assert bench.engine.counts["waiting_us"] == 0
+    assert {run.proposed for run in bench.runs[number][1:]} == {4}
+    bench.step()  # of its verdict no branch told
+    assert bench.engine.wait() > 0.0
+
+
+def test_more_that_is_asked_by_now_is_waited_for() -> None:
+    bench, number = seated((ANSWER[1],))
+    session = bench.engine._sessions.get(number)
+    session.ask = session.ask._replace(most=1)
+    bench.step()
+    send(bench, number, LENGTH, (ANSWER[1],), ANSWER[1:4])
+    assert session.ask.most > 1
+    assert session.proposals() == ANSWER[3:4]
+    assert bench.engine.wait() > 0.0
+    bench.propose(number, LENGTH + 2, ANSWER[3:7])
+    assert bench.engine.wait() == 0.0
+    bench.step()
+    assert bench.runs[number][-1].accepted == 4
 
 
 def test_branches_are_the_answer_where_that_was_lost() -> None:

@@ -25,7 +25,7 @@ def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
         assert min(_numbers(measured)) > 0
     assert min(passes["draft_in_a_loop"]) > 0
     numerics = _left(tmp_path, "numerics")
-    assert numerics["differing"] == {name: {"differing": 0, "positions": 96} for name in ("exact", "fast")}
+    assert numerics["differing"] == {name: {"differing": 0, "positions": 160} for name in ("exact", "fast")}
     assert list(numerics["by_tokens"]) == [str(size) for size in gpu.TOKENS]
     assert min(_numbers(numerics["by_tokens"])) > 0
     assert passes["draft"]["weight_bytes"] > passes["target"]["weight_bytes"]
@@ -44,7 +44,7 @@ def _left(out: Path, name: str) -> dict[str, Any]:
     assert "tiny target in bf16 on cpu" in text
     told = {
         "passes": "Draft's token",
-        "numerics": "exact: 0 of 96, fast: 0 of 96",
+        "numerics": "exact: 0 of 160, fast: 0 of 160",
         "decoding": "Ours answered 2 of 2 prompts alike.",
     }
     assert told[name] in text

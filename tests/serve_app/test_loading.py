@@ -78,8 +78,8 @@ def test_the_target_has_the_cache_that_is_asked_for(cache_tokens: int | None, pa
 
 
 def test_numerics_that_the_device_does_not_keep_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "differing", lambda _: Found(3, 96))
-    with pytest.raises(ConfigError, match=r"exact does not hold on cpu: at 3 of 96 .*\nWrite numerics: fast"):
+    monkeypatch.setattr(loading, "differing", lambda _: Found(3, 160))
+    with pytest.raises(ConfigError, match=r"exact does not hold on cpu: at 3 of 160 .*\nWrite numerics: fast"):
         load_target(Target(model="family:target", max_sessions=1))
     load_target(Target(model="family:target", max_sessions=1, numerics="fast"))
 
