@@ -77,7 +77,7 @@ class Overlap:
         if self._rounds % BLOCK == 0:
             if self._drafting >= WORTH * self._seconds:
                 self.verdicts = self._choose(self._rounds // BLOCK)
-            else:  # what is saved is less than chance, but there
+            else:  # what is saved is there, but too little for trials to show
                 self.verdicts = CHOICES[-1] if idle else 0
             self._seconds = self._drafting = 0.0
 

@@ -13,8 +13,6 @@ from core.model.causal_lm import CausalLM, load_model
 from core.model.invariance import differing
 from tests.core.model.random_models import save_model
 
-Forward = Callable[[Sequence[Rows]], torch.Tensor]
-
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
