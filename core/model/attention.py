@@ -9,26 +9,17 @@ batched, as independent products.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from core.model.pages import PAGE_SIZE, pages_for
+from core.model.plan import Laid, Span
 
 TILE = 4
 _WORTH_A_CALL = 1 << 18  # bytes of keys and values; reading more where they lie is quicker than gathering them (a CPU)
-
-
-class Span(NamedTuple):
-    """One session's part of a pass: rows `first_row ...` are its positions `start .. start + length - 1`."""
-
-    first_row: int
-    start: int
-    length: int
-    pages: Sequence[int]
 
 
 class Group(NamedTuple):
@@ -45,19 +36,48 @@ class Group(NamedTuple):
     mask: torch.Tensor
 
 
-class Plan(NamedTuple):
-    """The rows of one pass, and how they are laid into tiles and back.
+class Tiles(NamedTuple):
+    """How rows are laid into tiles and back: `row_of_place` [tiles * TILE], `place_of_row` [rows]."""
 
-    `tokens`, `positions`: [rows]; `row_of_place`: [tiles * TILE]; `place_of_row`: [rows]; `slots`: [stored rows], where
-    each key is stored.
-    """
-
-    tokens: torch.Tensor
-    positions: torch.Tensor
     row_of_place: torch.Tensor
     place_of_row: torch.Tensor
-    slots: torch.Tensor
     groups: Sequence[Group]
+
+    def attend(self, query: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        _, heads, head_dim = query.shape
+        kv_heads = cache.shape[0] // 2
+        tiles = query.index_select(0, self.row_of_place).view(-1, TILE, kv_heads, heads // kv_heads, head_dim)
+        tiles = tiles.transpose(1, 2).reshape(tiles.shape[0], kv_heads, -1, head_dim)
+        outputs = [_attend_group(tiles, cache, group, head_dim) for group in self.groups]
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        by_place = output.view(-1, kv_heads, TILE, heads // kv_heads, head_dim).transpose(1, 2)
+        return by_place.reshape(-1, heads * head_dim).index_select(0, self.place_of_row)
+
+    def constants(self) -> tuple[int, ...]:
+        return ()
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The pages of the groups must be tensors, not parts of the cache."""
+        yield from (self.row_of_place, self.place_of_row)
+        for group in self.groups:
+            assert isinstance(group.pages, torch.Tensor)
+            yield from (group.pages, group.mask)
+
+    def with_tensors(self, tensors: Iterator[torch.Tensor]) -> Tiles:
+        row_of_place, place_of_row = next(tensors), next(tensors)
+        groups = [group._replace(pages=next(tensors), mask=next(tensors)) for group in self.groups]
+        return Tiles(row_of_place, place_of_row, groups)
+
+
+def _attend_group(tiles: torch.Tensor, cache: torch.Tensor, group: Group, head_dim: int) -> torch.Tensor:
+    query = tiles[group.first : group.last]
+    kv_heads = tiles.shape[1]
+    pages = group.pages
+    keys_values = cache[:, pages] if isinstance(pages, slice) else cache.index_select(1, pages)
+    keys, values = keys_values.view(2, kv_heads, -1, group.num_keys, head_dim).transpose(1, 2).unbind(0)
+    if keys.shape[0] != query.shape[0]:  # one session's tiles share what was gathered once
+        keys, values = keys.expand(query.shape[0], -1, -1, -1), values.expand(query.shape[0], -1, -1, -1)
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=group.mask)
 
 
 def padded_pages(pages: int) -> int:
@@ -86,13 +106,10 @@ def _runs(span: Span) -> list[tuple[int, _Run]]:
     return runs
 
 
-class Planner:
-    """Makes the plans of one model's passes over a cache of `num_pages` pages and a spare one behind them.
+class TileLayouts:
+    """Lays passes into tiles. `page_bytes` are those of a page's keys and values in one layer.
 
-    `page_bytes` are those of a page's keys and values in one layer.
-
-    Where plans are `replayed`, padding rows are stored in the spare page, and pages are tensors: the shapes of a plan
-    then say all of it but its values.
+    Where plans are `replayed`, pages are tensors, not parts of the cache.
     """
 
     def __init__(
@@ -106,7 +123,6 @@ class Planner:
         *,
         replayed: bool = False,
     ) -> None:
-        self._device = device
         self._num_pages = num_pages
         self._page_bytes = page_bytes
         self._replayed = replayed
@@ -117,8 +133,28 @@ class Planner:
         # Column `max_keys + d` is for a key `d` behind the tile's first position: every tile's mask is a part of this.
         self._mask = torch.where(keys <= places[:, None], 0.0, -torch.inf).to(dtype)
 
-    def plan(self, tokens: Sequence[int], spans: Sequence[Span], num_rows: int) -> Plan:
-        """`num_rows` counts the padding rows behind the last span, which belong to no tile."""
+    def lay(self, spans: Sequence[Span], num_rows: int) -> Laid:
+        grouped = self._grouped(spans)
+        row_of_place: list[int] = []
+        place_of_row = [0] * num_rows
+        for _, runs in grouped:
+            for run in runs:
+                _lay(run, row_of_place, place_of_row)
+        pages = [self._pages(padded, runs) for padded, runs in grouped]
+        gathered = [each for each in pages if not isinstance(each, slice)]
+
+        def made_of(tensors: Sequence[torch.Tensor]) -> Tiles:
+            at_rows, at_places, *rest = tensors
+            moved, groups = iter(rest), list[Group]()
+            for (padded, runs), each in zip(grouped, pages, strict=True):
+                first = groups[-1].last if groups else 0
+                groups.append(self._group(first, padded, runs, each if isinstance(each, slice) else next(moved)))
+            return Tiles(at_rows, at_places, groups)
+
+        return Laid((row_of_place, place_of_row, *gathered), made_of)
+
+    def _grouped(self, spans: Sequence[Span]) -> list[tuple[int, list[_Run]]]:
+        """Runs that see equally many pages, by how many, but those apart that are worth a call of their own."""
         alone: list[tuple[int, list[_Run]]] = []
         by_pages: dict[int, list[_Run]] = {}
         for span in spans:
@@ -127,40 +163,22 @@ class Planner:
                     alone.append((padded, [run]))
                 else:
                     by_pages.setdefault(padded, []).append(run)
-        grouped = [*alone, *by_pages.items()]
-        padding = [0] * (num_rows - len(tokens))
-        positions = [position for span in spans for position in range(span.start, span.start + span.length)]
-        row_of_place: list[int] = []
-        place_of_row = [0] * num_rows
-        slots: list[int] = []
-        for _, runs in grouped:
-            for run in runs:
-                _lay(run, row_of_place, place_of_row)
-        for span in spans:
-            slots += _slots(span)
-        if self._replayed:
-            slots += [self._num_pages * PAGE_SIZE] * len(padding)
-        groups: list[Group] = []
-        for padded, runs in grouped:
-            groups.append(self._group(groups[-1].last if groups else 0, padded, runs))
-        lists = ([*tokens, *padding], [*positions, *padding], row_of_place, place_of_row, slots)
-        at_tokens, at_positions, places, rows, stores = self._tensors(*lists)
-        return Plan(at_tokens, at_positions, places, rows, stores, groups)
+        return [*alone, *by_pages.items()]
 
-    def _group(self, first: int, padded: int, runs: Sequence[_Run]) -> Group:
+    def _group(self, first: int, padded: int, runs: Sequence[_Run], pages: slice | torch.Tensor) -> Group:
         starts = [tile * TILE for run in runs for tile in range(run.first_tile, run.last_tile)]
         masks = [self._mask[:, self._max_keys - start :][:, : padded * PAGE_SIZE] for start in starts]
         # A part of the mask begins at any address, and kernels of a GPU read 16 bytes at addresses divisible by 16.
         as_it_lies = len(masks) == 1 and not self._replayed
         mask = masks[0][None, None] if as_it_lies else torch.stack(masks).unsqueeze(1)
-        return Group(first, first + len(starts), self._pages(padded, runs), padded * PAGE_SIZE, mask)
+        return Group(first, first + len(starts), pages, padded * PAGE_SIZE, mask)
 
     def _read_in_place(self, padded: int, run: _Run) -> bool:
         """Whether the run is a group of its own, though others see equally many pages."""
         large = not self._replayed and padded * self._page_bytes >= _WORTH_A_CALL
         return large and _together(run.span.pages[:padded], padded, self._num_pages) is not None
 
-    def _pages(self, padded: int, runs: Sequence[_Run]) -> slice | torch.Tensor:
+    def _pages(self, padded: int, runs: Sequence[_Run]) -> slice | list[int]:
         if len(runs) == 1 and not self._replayed:
             together = _together(runs[0].span.pages[:padded], padded, self._num_pages)
             if together is not None:
@@ -170,12 +188,7 @@ class Planner:
             own = list(run.span.pages[:padded])
             own += [0] * (padded - len(own))
             pages += own * (run.last_tile - run.first_tile if len(runs) > 1 else 1)
-        return self._tensors(pages)[0]
-
-    def _tensors(self, *lists: list[int]) -> tuple[torch.Tensor, ...]:
-        """All lists in one transfer to the device."""
-        together = torch.tensor(list(chain.from_iterable(lists)), dtype=torch.int64, device=self._device)
-        return torch.split(together, [len(values) for values in lists])
+        return pages
 
 
 def _lay(run: _Run, row_of_place: list[int], place_of_row: list[int]) -> None:
@@ -196,34 +209,3 @@ def _together(pages: Sequence[int], padded: int, num_pages: int) -> slice | None
     if first + padded > num_pages or any(page != first + index for index, page in enumerate(pages)):
         return None
     return slice(first, first + padded)
-
-
-def _slots(span: Span) -> list[int]:
-    positions = range(span.start, span.start + span.length)
-    return [span.pages[position // PAGE_SIZE] * PAGE_SIZE + position % PAGE_SIZE for position in positions]
-
-
-def attend(query: torch.Tensor, cache: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """Causal attention of `query` [rows, heads, head_dim] over one layer's `cache` -> [rows, heads * head_dim].
-
-    `cache`: [2 * kv heads, pages, PAGE_SIZE * head_dim], the keys' heads before the values'.
-    """
-    _, heads, head_dim = query.shape
-    kv_heads = cache.shape[0] // 2
-    tiles = query.index_select(0, plan.row_of_place).view(-1, TILE, kv_heads, heads // kv_heads, head_dim)
-    tiles = tiles.transpose(1, 2).reshape(tiles.shape[0], kv_heads, -1, head_dim)
-    outputs = [_attend_group(tiles, cache, group, head_dim) for group in plan.groups]
-    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    by_place = output.view(-1, kv_heads, TILE, heads // kv_heads, head_dim).transpose(1, 2)
-    return by_place.reshape(-1, heads * head_dim).index_select(0, plan.place_of_row)
-
-
-def _attend_group(tiles: torch.Tensor, cache: torch.Tensor, group: Group, head_dim: int) -> torch.Tensor:
-    query = tiles[group.first : group.last]
-    kv_heads = tiles.shape[1]
-    pages = group.pages
-    keys_values = cache[:, pages] if isinstance(pages, slice) else cache.index_select(1, pages)
-    keys, values = keys_values.view(2, kv_heads, -1, group.num_keys, head_dim).transpose(1, 2).unbind(0)
-    if keys.shape[0] != query.shape[0]:  # one session's tiles share what was gathered once
-        keys, values = keys.expand(query.shape[0], -1, -1, -1), values.expand(query.shape[0], -1, -1, -1)
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=group.mask)

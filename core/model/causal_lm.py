@@ -13,13 +13,13 @@ from typing import Protocol
 import torch
 
 from core.guess import Ending, Guess
-from core.model.attention import Span
 from core.model.base import Model, Rows, one_by_one
 from core.model.config import ModelConfig
 from core.model.graphs import cuda_recorder
 from core.model.linear import has_tiles
 from core.model.loader import Weights, resolve
 from core.model.pages import PAGE_SIZE, PageCopy, PagePool
+from core.model.plan import Span
 from core.model.tensors import Tensors
 from core.model.torch_decoder import TorchDecoder
 

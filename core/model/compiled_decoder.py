@@ -15,10 +15,10 @@ import torch
 
 from core.guess import RUNNERS_UP, Ending, Guess
 from core.model import kernels
-from core.model.attention import Span
 from core.model.compiling import Array, Integers
 from core.model.config import ModelConfig
 from core.model.pages import PAGE_SIZE
+from core.model.plan import Span
 from core.model.products import Weight, pack
 from core.model.rotary import Rotary
 from core.model.tensors import LayerTensors, Matrix, Tensors

@@ -7,13 +7,12 @@ CUDA graph, and from then on copies its arguments to where the recorded kernels 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 
-from core.model.attention import Plan
+from core.model.plan import Plan
 
 MOST_ROWS = 64  # larger passes keep a GPU busy for longer than their launches take
 MOST_GRAPHS = 128  # each holds some megabytes of the device; the least recent gives way
@@ -60,7 +59,8 @@ class Graphs:
         if passes.plans[0].tokens.shape[0] > MOST_ROWS:
             return self._run(passes)
         arguments = _arguments(passes)
-        shapes = tuple(tuple(tensor.shape) for tensor in arguments)
+        constants = tuple(plan.layout.constants() for plan in passes.plans)
+        shapes = (*constants, *(tuple(tensor.shape) for tensor in arguments))
         if shapes not in self._graphs:
             if len(self._met) > MOST_MET:
                 self._met.clear()
@@ -97,22 +97,19 @@ def cuda_recorder() -> Recorder:
 
 
 def _arguments(passes: Passes) -> list[torch.Tensor]:
-    """Every tensor of the passes; the pages of their groups must be tensors, not parts of the cache."""
+    """Every tensor of the passes."""
     tensors: list[torch.Tensor] = []
     for plan in passes.plans:
-        tensors += [plan.tokens, plan.positions, plan.row_of_place, plan.place_of_row, plan.slots]
-        for group in plan.groups:
-            assert isinstance(group.pages, torch.Tensor)
-            tensors += [group.pages, group.mask]
+        tensors += [plan.tokens, plan.positions, plan.slots, *plan.layout.tensors()]
     return [*tensors, passes.wanted] if passes.noise is None else [*tensors, passes.wanted, passes.noise]
 
 
 def _with(passes: Passes, tensors: Sequence[torch.Tensor]) -> Passes:
     """The passes with other tensors of the same shapes, as `_arguments` has them."""
     rest = iter(tensors)
-    plans = []
-    for plan in passes.plans:
-        tokens, positions, row_of_place, place_of_row, slots = islice(rest, 5)
-        groups = [group._replace(pages=next(rest), mask=next(rest)) for group in plan.groups]
-        plans.append(Plan(tokens, positions, row_of_place, place_of_row, slots, groups))
+    plans = [_plan_with(plan, rest) for plan in passes.plans]
     return Passes(plans, *rest)
+
+
+def _plan_with(plan: Plan, tensors: Iterator[torch.Tensor]) -> Plan:
+    return Plan(next(tensors), next(tensors), next(tensors), plan.layout.with_tensors(tensors))

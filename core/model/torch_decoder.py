@@ -1,7 +1,8 @@
 """A model's decoder in torch: on GPUs, and on CPUs that multiply tiles of bf16.
 
 Linear layers are probed for kernels whose rows do not depend on one another (linear.py), attention is laid into tiles
-that depend on the position only (attention.py), and everything else works row by row. Passes are padded to the rows
+that depend on the position only (attention.py), and everything else works row by row. Where bits need not be a row's
+own, on a GPU, attention may read the cache's pages by FlashAttention instead (flash.py). Passes are padded to the rows
 that the linear layers want. On a GPU small passes are replayed from recordings (graphs.py), and padded so that few of
 them do; tokens that a draft draws one after another are one recording.
 """
@@ -14,10 +15,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from core.guess import Ending, Guess, guesses
-from core.model.attention import Plan, Planner, Span
+from core.model.attention import TileLayouts
 from core.model.config import ModelConfig
+from core.model.flash import PageTableLayouts, installed
 from core.model.graphs import Graphs, Passes, Recorder, Run
 from core.model.linear import Linear, padded
+from core.model.plan import Layouts, Plan, Planner, Span
 from core.model.tensors import LayerTensors, Tensors
 from core.model.transformer import Layer, Transformer
 
@@ -27,7 +30,8 @@ _ROW_STEP = 4  # rows of replayed passes are a multiple of it: a few more cost n
 class TorchDecoder:
     """Computes in the dtype of its weights over a `cache` [layers, 2 * kv heads, pages and a spare one, ...].
 
-    `record` replays passes. Only then does it draw, all tokens of a proposal in one go.
+    `record` replays passes. Only then does it draw, all tokens of a proposal in one go. `flash`: attention reads pages
+    where they lie, its bits not a row's own.
     """
 
     def __init__(
@@ -37,21 +41,16 @@ class TorchDecoder:
         head: Linear,
         cache: torch.Tensor,
         record: Recorder | None = None,
+        flash: bool = False,
     ) -> None:
         self.draws = self.loops = record is not None
         self._vocab_size = config.vocab_size
         self._transformer = transformer
         self._head = head
         self._cache = cache
-        self._planner = Planner(
-            config.num_heads // config.num_kv_heads,
-            config.context,
-            cache.shape[2] - 1,
-            cache[0, :, 0].nbytes,
-            cache.dtype,
-            cache.device,
-            replayed=record is not None,
-        )
+        num_pages, replayed = cache.shape[2] - 1, record is not None
+        layouts = PageTableLayouts(num_pages) if flash else _tiles(config, cache, replayed=replayed)
+        self._planner = Planner(layouts, num_pages, cache.device, replayed=replayed)
         self._run: Run = self._launch if record is None else Graphs(self._launch, record)
         self._row_step = 1 if record is None else _ROW_STEP
 
@@ -61,7 +60,8 @@ class TorchDecoder:
     ) -> TorchDecoder:
         layers = [_layer(layer, exact=exact) for layer in tensors.layers()]
         transformer = Transformer(config, tensors.embedding, layers, tensors.norm)
-        return cls(config, transformer, Linear(*tensors.head, exact=exact), cache, record)
+        flash = not exact and cache.device.type == "cuda" and installed(config, cache.dtype, cache.device) is not None
+        return cls(config, transformer, Linear(*tensors.head, exact=exact), cache, record, flash)
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
         plan = self._plan(tokens, spans)
@@ -117,6 +117,12 @@ def _scored(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """Scores of as many rows and ids as `noise` has."""
     rows, ids = noise.shape
     return logits[:rows, :ids].float() + noise
+
+
+def _tiles(config: ModelConfig, cache: torch.Tensor, *, replayed: bool) -> Layouts:
+    heads_per_kv_head, page_bytes = config.num_heads // config.num_kv_heads, cache[0, :, 0].nbytes
+    own = (heads_per_kv_head, config.context, cache.shape[2] - 1, page_bytes)
+    return TileLayouts(*own, cache.dtype, cache.device, replayed=replayed)
 
 
 def _layer(layer: LayerTensors, *, exact: bool) -> Layer:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from core.model.attention import Plan, attend
 from core.model.config import ModelConfig
 from core.model.linear import Linear, padded
+from core.model.plan import Plan
 from core.model.rotary import Rotary, rotate_
 
 # torch cuts longer elementwise work between threads anywhere, and where a cut falls `exp` rounds differently.
@@ -77,7 +77,7 @@ class Transformer:
         config = self._config
         keys_values = heads[: plan.slots.shape[0], config.num_heads :].transpose(0, 1)
         cache.view(2 * config.num_kv_heads, -1, config.head_dim).index_copy_(1, plan.slots, keys_values)
-        return attend(heads[:, : config.num_heads], cache, plan)
+        return plan.layout.attend(heads[:, : config.num_heads], cache)
 
     def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         gate, up = layer.gate_up(x).chunk(2, dim=-1)

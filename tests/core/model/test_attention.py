@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from core.model.attention import TILE, Planner, Span
+from core.model.attention import TILE, TileLayouts, Tiles
+from core.model.plan import Planner, Span
 
 
 def test_a_mask_for_a_gpu_begins_where_its_memory_does() -> None:
-    planner = Planner(1, 256, 8, 4096, torch.bfloat16, torch.device("meta"), replayed=True)
+    device = torch.device("meta")
+    layouts = TileLayouts(1, 256, 8, 4096, torch.bfloat16, device, replayed=True)
+    planner = Planner(layouts, 8, device, replayed=True)
     for start in (4, 7, 64, 130):
         one, several = ([Span(0, start, length, range(8))] for length in (1, 3 * TILE))
         for spans in (one, several):
-            for group in planner.plan([5] * spans[0].length, spans, 16).groups:
+            layout = planner.plan([5] * spans[0].length, spans, 16).layout
+            assert isinstance(layout, Tiles)
+            for group in layout.groups:
                 assert group.mask.storage_offset() == 0
                 assert group.mask.is_contiguous()
