@@ -41,7 +41,7 @@ def core_application(served: Served, verifier_class: type[TargetVerifier] = Targ
         name="TargetVerifier",
         max_ongoing_requests=config.target.max_sessions,
         max_queued_requests=config.target.max_queued,
-        environment=TEAM if config.target.threads > 1 else {},
+        environment={} if config.target.threads == 1 else TEAM,
     ).bind(config)
     router = None if served.router is None else _deployment(TaskRouter, config.router.actors).bind(served.router)
     ingress = _deployment(

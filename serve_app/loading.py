@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
@@ -11,18 +12,24 @@ from core.family import locate
 from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
 from core.model.invariance import differing
-from core.model.loader import resolve
+from core.model.loader import public_name, resolve
 from core.model.pages import pages_for
+from core.model.threads import choose_threads
 from serve_app.config import Draft, Target
+
+_log = logging.getLogger("ray.serve")  # into the log of the replica
 
 
 def load_target(target: Target) -> CausalLM:
-    """The target, as its configuration says.
+    """The target, as its configuration says; on a CPU, torch then has as many threads as it computes on.
 
     Raises `ConfigError` where `cache_tokens` is less than a context, or `numerics` more than the device keeps.
     """
     path, exact = resolve(locate(target.model)), target.numerics == "exact"
-    model = _load(path, target.dtype, target.device, _target_pages(target, path), exact=exact, compiled=target.compiled)
+    pages = _target_pages(target, path)
+    if target.device == "cpu":
+        _set_threads(target, path)
+    model = _load(path, target.dtype, target.device, pages, exact=exact, compiled=target.compiled)
     if exact:
         _check_exact(model, target.device)
     return model
@@ -45,6 +52,14 @@ def draft_model(draft: Draft, directory: str | None) -> str:
     if directory is None or (Path(directory) / "adapter_config.json").is_file():
         return locate(draft.model)
     return directory
+
+
+def _set_threads(target: Target, path: Path) -> None:
+    if target.threads is not None:
+        torch.set_num_threads(target.threads)
+        return
+    threads = choose_threads(path, getattr(torch, target.dtype), compiled=target.compiled)
+    _log.info("of this machine's cores %s computes on %d", public_name(target.model), threads)
 
 
 def _target_pages(target: Target, path: Path) -> int:

@@ -13,7 +13,6 @@ from functools import partial
 
 import msgspec
 import ray
-import torch
 
 from core.family import locate
 from core.generation import GenerationRequest, Run
@@ -46,7 +45,6 @@ class TargetVerifier:
 
     def __init__(self, config: ServiceConfig) -> None:
         target = config.target
-        torch.set_num_threads(target.threads)
         limits = VerifyConfig(
             max_sessions=target.max_sessions,
             num_speculative_tokens=config.draft.num_speculative_tokens,

@@ -7,6 +7,7 @@ what a pass computes is a decoder's: compiled loops on CPUs (compiled_decoder.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -168,17 +169,21 @@ def load_model(
     adapter: str | Path | None = None,
     compiled: bool | None = None,
     exact: bool = True,
+    num_layers: int | None = None,
 ) -> CausalLM:
     """Load a model directory or hub id, with a peft LoRA adapter merged where one is given.
 
     `compiled`: whether loops compute it, in fp32, or torch, in `dtype`; by default loops on CPUs, but torch for bf16
     where the processor has tiles for it, which make torch quicker with many rows. `exact`: whether a token's bits must
     be its prefix's alone, as they always are on a CPU; on a GPU that takes kernels of fixed shapes.
+    `num_layers`: of its layers only the first ones, for timing.
 
     Raises `UnsupportedArchitecture` and `ConfigError`, each saying what would do instead.
     """
     directory, device = resolve(path), torch.device(device)
     config = ModelConfig.load(directory)
+    if num_layers is not None:
+        config = replace(config, num_layers=num_layers)
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device)
     if compiled is None:
         compiled = device.type == "cpu" and not (dtype == torch.bfloat16 and has_tiles())

@@ -67,6 +67,12 @@ class ModelConfig:
     qk_norm: bool
     tied: bool
 
+    @property
+    def layer_weights(self) -> int:
+        """How many weights the matrices of a layer have."""
+        heads = 2 * (self.num_heads + self.num_kv_heads)  # queries and outputs, keys and values
+        return self.hidden_size * (heads * self.head_dim + 3 * self.intermediate_size)
+
     @classmethod
     def load(cls, directory: Path) -> ModelConfig:
         """Read `config.json` of a model directory."""

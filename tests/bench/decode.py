@@ -26,7 +26,7 @@ from core.generation import GenerationRequest
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig
 from tests.bench import machine
-from tests.bench.engines import Answered, Asked, Engines, processes
+from tests.bench.engines import Answered, Asked, Engines, processes, threads_worth
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.hugging_face import HuggingFace, Job
 from tests.bench.items import GENERAL, MIXED, Item, draft_directories, held_out
@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--per-task", type=int, default=4, help="prompts of each of the six tasks")
     parser.add_argument("--max-tokens", type=int, default=128, help="few answers are longer")
     parser.add_argument("--length", type=int, default=12, help="most tokens proposed for a pass")
-    parser.add_argument("--threads", type=int, default=1, help="of the verifier; a draft has one")
+    parser.add_argument("--threads", type=int, help="of the verifier, by default as measured; a draft has one")
     parser.add_argument("--their-threads", type=int, default=2, help="torch threads of transformers")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--where", choices=("process", "http", "both"), default="both")
@@ -211,6 +211,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     torch.set_num_threads(1)
     directory, drafts = target(chosen.size, chosen.cache), draft_directories()
+    chosen.threads = chosen.threads or threads_worth(directory)
     asked = held_out(chosen.per_task + WARM)
     warm, items = asked[: WARM * len(TASKS)], asked[WARM * len(TASKS) :]
     places: list[Place] = []
@@ -228,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 for name in OURS
             } | transformers(theirs, chosen.max_tokens)
             places += [measure(HTTP, contenders, items, t, progress, warm) for t in chosen.temperatures]
-    text = f"{table(places)}\n\n{chosen.size} target in bf16, {machine.line()}\n"
+    text = f"{table(places)}\n\n{chosen.size} target in bf16 on {chosen.threads} thread(s), {machine.line()}\n"
     out = save(chosen, "decode", text, {"places": as_json(places)})
     plot(places, out / "decode.png")
     check(places)

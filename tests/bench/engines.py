@@ -6,6 +6,7 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -27,6 +28,7 @@ from core.id_map import same_id_map
 from core.messages import OpenSession
 from core.model.base import Model
 from core.model.causal_lm import load_model
+from core.model.threads import choose_threads
 from core.tokenizer import load_tokenizer
 from core.verifier import Verifier
 from core.verify_engine import VerifyConfig
@@ -206,6 +208,12 @@ class Engines:
                 num_speculative_tokens=self._length,
             )
         )
+
+
+def threads_worth(target: Path) -> int:
+    """What a service would choose for it here, found in a process of its own: torch keeps a team where it computed."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(choose_threads, target, torch.bfloat16).result()
 
 
 def processes(drafts: Mapping[str, str | None], device: str = "cpu") -> dict[str, DraftProcess]:

@@ -26,7 +26,7 @@ from core.generation import GenerationRequest
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig
 from tests.bench import machine
-from tests.bench.engines import Asked, Engines, processes
+from tests.bench.engines import Asked, Engines, processes, threads_worth
 from tests.bench.expanded import GEOMETRIES, target, useless_draft
 from tests.bench.hugging_face import HuggingFace, Job
 from tests.bench.items import Item, draft_directories, held_out
@@ -177,13 +177,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--length", type=int, default=6, help="most tokens proposed for a pass")
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--threads", type=int, default=2, help="torch threads of the verifier")
+    parser.add_argument("--threads", type=int, help="of the verifier, by default as measured")
     parser.add_argument("--their-threads", type=int, default=2, help="torch threads of transformers")
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/streams"))
     chosen = parser.parse_args(argv)
     torch.set_num_threads(1)
     directory, items = target(chosen.size, chosen.cache), held_out(8)
+    chosen.threads = chosen.threads or threads_worth(directory)
     own = draft_directories()
     drafts = own | {USELESS: str(useless_draft(chosen.cache))}
     config = VerifyConfig(max_sessions=max(chosen.streams), num_speculative_tokens=chosen.length)
@@ -194,7 +195,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     ):
         batches = Batches(engines, theirs, chosen.max_tokens, chosen.temperature)
         levels = [measure(batches, items, n, max(chosen.turns, PROMPTS // n), progress) for n in chosen.streams]
-    text = f"{table(levels)}\n\n{chosen.size} target in bf16, temperature {chosen.temperature:g}, {machine.line()}\n"
+    target_is = f"{chosen.size} target in bf16 on {chosen.threads} thread(s), temperature {chosen.temperature:g}"
+    text = f"{table(levels)}\n\n{target_is}, {machine.line()}\n"
     out = save(chosen, "streams", text, {"levels": as_json(levels)})
     plot(levels, out / "streams.png")
 

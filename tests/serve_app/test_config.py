@@ -46,7 +46,7 @@ def test_the_smallest_limits_build_applications_too(path: str) -> None:
     assert targets(Served(parse_config(changed(path, 1))))
 
 
-@pytest.mark.parametrize(("threads", "told"), [(1, {}), (2, TEAM)])
+@pytest.mark.parametrize(("threads", "told"), [(1, {}), (2, TEAM), (None, TEAM)])
 def test_a_verifier_of_several_threads_is_told_how_they_wait(threads: int, told: dict[str, str]) -> None:
     built = core_application(Served(parse_config(changed("target.threads", threads))))
     verifier = built._bound_deployment.init_args[1]._bound_deployment

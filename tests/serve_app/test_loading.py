@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from core.errors import ConfigError
-from core.family import DRAFT_DIR
+from core.family import DRAFT_DIR, TARGET_DIR
 from core.model.base import Model, Rows
 from core.model.causal_lm import load_model
 from core.model.invariance import Found
@@ -21,6 +22,12 @@ from serve_app.config import Draft, Target
 from serve_app.loading import draft_model, load_draft, load_target
 
 DRAFT = Draft(model="family:draft", max_sessions=1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    yield
+    torch.set_num_threads(1)
 
 
 def logits(model: Model) -> torch.Tensor:
@@ -73,15 +80,35 @@ def test_a_directory_that_is_neither_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("cache_tokens", "pages"), [(None, 3 * 16), (1024, 16), (1025, 17), (9999, 157)])
 def test_the_target_has_the_cache_that_is_asked_for(cache_tokens: int | None, pages: int) -> None:
-    target = Target(model="family:target", max_sessions=3, cache_tokens=cache_tokens)
+    target = Target(model="family:target", threads=1, max_sessions=3, cache_tokens=cache_tokens)
     assert load_target(target).num_free_pages == pages
 
 
 def test_numerics_that_the_device_does_not_keep_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "differing", lambda _: Found(3, 160))
     with pytest.raises(ConfigError, match=r"exact does not hold on cpu: at 3 of 160 .*\nWrite numerics: fast"):
-        load_target(Target(model="family:target", max_sessions=1))
-    load_target(Target(model="family:target", max_sessions=1, numerics="fast"))
+        load_target(Target(model="family:target", threads=1, max_sessions=1))
+    load_target(Target(model="family:target", threads=1, max_sessions=1, numerics="fast"))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_target_computes_on_the_threads_that_are_asked_for(threads: int) -> None:
+    load_target(Target(model="family:target", threads=threads, compiled=False, max_sessions=1))
+    assert torch.get_num_threads() == threads
+
+
+def test_left_open_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Path, torch.dtype, bool | None]] = []
+
+    def choose_threads(directory: Path, dtype: torch.dtype, *, compiled: bool | None) -> int:
+        asked.append((directory, dtype, compiled))
+        torch.set_num_threads(2)
+        return 2
+
+    monkeypatch.setattr(loading, "choose_threads", choose_threads)
+    load_target(Target(model="family:target", compiled=False, max_sessions=1))
+    assert asked == [(TARGET_DIR, torch.bfloat16, False)]
+    assert torch.get_num_threads() == 2
 
 
 def test_a_cache_of_less_than_one_context_is_refused() -> None:
