@@ -10,11 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from torch.nn.attention import (
-    activate_flash_attention_impl,
-    list_flash_attention_impls,
-    restore_flash_attention_impl,
-)
+from torch.nn.attention import activate_flash_attention_impl, list_flash_attention_impls, restore_flash_attention_impl
 from torch.nn.attention.varlen import varlen_attn
 
 from core.model.attention import TileLayouts, padded_pages

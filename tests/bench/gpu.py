@@ -26,6 +26,8 @@ from rich.progress import Progress
 from core.guess import Ending
 from core.model.base import Rows
 from core.model.causal_lm import load_model
+from core.model.config import ModelConfig
+from core.model.flash import installed
 from core.verify_engine import VerifyConfig
 from tests.bench import decode, machine, numerics, step
 from tests.bench.clock import now
@@ -64,13 +66,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     save(chosen, "passes", text, found, device_name=name)
     _free()
     both = numerics.measure(directory, chosen.turns, WARM_UP, TOKENS, chosen.device)
-    save(chosen, "numerics", f"{numerics.table(both)}\n\n{on}", numerics.as_json(both), device_name=name)
+    attention = _fast_attention(directory, chosen.device)
+    text = f"{numerics.table(both)}\n\nAttention of fast numerics: {attention}.\n\n{on}"
+    save(chosen, "numerics", text, numerics.as_json(both) | {"fast_attention": attention}, device_name=name)
     _free()
     places = _decoded(directory, chosen)
     save(chosen, "decoding", f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}, device_name=name)
     decode.check(places)
     if both.differing[numerics.EXACT].differing:
         raise SystemExit(f"exact numerics do not hold on {name}: {both.differing[numerics.EXACT]}")
+
+
+def _fast_attention(directory: Path, device: str) -> str:
+    """Whose kernels models with fast numerics attend by."""
+    found = installed(ModelConfig.load(directory), torch.bfloat16, torch.device(device))
+    return "own tiles" if found is None else f"FlashAttention ({found})"
 
 
 def _free() -> None:
