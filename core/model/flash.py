@@ -1,7 +1,8 @@
 """Attention by FlashAttention, which reads keys and values in the pages where they lie, without gathering them first.
 
 For numerics that need not be exact, on GPUs. torch calls what is installed of it: its own copy of version 2 takes pages
-of 256 tokens and more only, versions 3 and 4 any. Whether one is there that takes ours is found by asking it.
+of multiples of 256 tokens only, 3 any (compute capability 9), 4 any (10). Whether one is there that takes ours is found
+by asking it. Not run on a GPU so far.
 """
 
 from __future__ import annotations
