@@ -30,6 +30,7 @@ class Confidence:
         self._right = [_PRIOR_WEIGHT * (1.0 - _DOUBT * math.exp(-middle / _FADES)) for middle in middles]
         self._all = [_PRIOR_WEIGHT] * len(middles)
         self._edges = np.array(EDGES)
+        self._chances = np.array(self._right) / _PRIOR_WEIGHT
 
     def of(self, lead: float) -> float:
         """Probability that the target draws the token too."""
@@ -38,11 +39,11 @@ class Confidence:
 
     def ending(self, survivals: Sequence[float], worths: Sequence[float]) -> Ending:
         """Where lines that have come so far end."""
-        chances = np.array(self._right) / np.array(self._all)
-        return Ending(self._edges, chances, np.array(survivals), np.array(worths))
+        return Ending(self._edges, self._chances.copy(), np.array(survivals), np.array(worths))
 
     def observe(self, lead: float, *, right: bool) -> None:
         """What became of a guess."""
         index, keep = bisect(EDGES, lead), 1.0 - 1.0 / MEMORY
         self._right[index] = self._right[index] * keep + right
         self._all[index] = self._all[index] * keep + 1.0
+        self._chances[index] = self._right[index] / self._all[index]

@@ -119,9 +119,15 @@ class EngineThread(ABC):
         for socket in self._sockets():
             poller.register(socket, zmq.POLLIN)
         due = self._due() if seconds is None else min(self._due(), seconds)
-        if due > 0.0 and self._vigil.keep(lambda: bool(poller.poll(0)), due):
-            seconds = 0.0
-        ready = poller.poll(None if seconds is None else math.ceil(seconds * 1000))
+        ready: list[tuple[object, int]] = []
+
+        def look() -> bool:
+            nonlocal ready
+            ready = poller.poll(0)
+            return bool(ready)
+
+        if due <= 0.0 or not self._vigil.keep(look, due):
+            ready = poller.poll(None if seconds is None else math.ceil(seconds * 1000))
         if (self._wake, zmq.POLLIN) in ready:
             os.eventfd_read(self._wake)
 

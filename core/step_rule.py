@@ -31,8 +31,11 @@ class Standing(NamedTuple):
 
 def seconds_to_wait(standings: Sequence[Standing], costs: StepCosts) -> float:
     """How long to wait for further proposals before stepping; 0 means step now."""
+    arrivals = sorted({standing.arrival for standing in standings if standing.arrival > 0.0})
+    if not arrivals:
+        return 0.0
     best_wait, best_rate = 0.0, _rate(standings, 0.0, costs)
-    for arrival in sorted({standing.arrival for standing in standings if standing.arrival > 0.0}):
+    for arrival in arrivals:
         rate = _rate(standings, arrival, costs)
         if rate > best_rate:
             best_wait, best_rate = arrival, rate

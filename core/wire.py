@@ -70,11 +70,8 @@ class VerifierWire:
     def receive(self) -> Iterator[tuple[bytes, Propose]]:
         """All proposals that have arrived, with the peer each came from."""
         budget = MESSAGES_PER_TURN
-        while budget > 0:
-            try:
-                peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        while budget > 0 and _holds_a_frame(self.socket):
+            peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
             for frame in frames:
                 messages = self._decode(frame)
                 budget -= 1 + len(messages)
@@ -141,12 +138,10 @@ class DraftWire:
         """All messages that have arrived, with the verifier each came from."""
         for peer, socket in list(self.sockets.items()):
             for _ in range(QUEUED_FRAMES):
-                try:
-                    frame = socket.recv(zmq.NOBLOCK)
-                except zmq.Again:
+                if not _holds_a_frame(socket):
                     break
                 try:
-                    messages = _to_draft.decode(frame)
+                    messages = _to_draft.decode(socket.recv(zmq.NOBLOCK))
                 except UNDECODABLE:
                     self.counts["dropped_undecodable"] += 1
                     continue
@@ -166,6 +161,11 @@ class DraftWire:
     def close(self) -> None:
         for peer in list(self.sockets):
             self.disconnect(peer)
+
+
+def _holds_a_frame(socket: zmq.Socket[bytes]) -> bool:
+    """Asked before it is received: the exception that would tell of none takes 40 us of a round, each end."""
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, max_frame: int) -> zmq.Socket[bytes]:
