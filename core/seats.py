@@ -109,7 +109,10 @@ class Seats:
     def scout(self, sessions: Iterable[VerifySession]) -> VerifySession | None:
         """Which of these, just opened, should have its draft even where that is not wanted, to tell how good it is."""
         able = [session for session in sessions if session.max_proposed]
-        return able[0] if able and self._scouts.send() else None
+        if not able or not self._scouts.send():
+            return None
+        able[0].scouting = True
+        return able[0]
 
     def leave(self, session: VerifySession) -> None:
         """The session is over."""
@@ -120,6 +123,7 @@ class Seats:
         """What became of a proposal."""
         seat = session.seat
         if seat is not None and run.proposed:
+            session.scouting = False
             adapter = self._adapters.of(seat.adapter)
             adapter.acceptance.observe(max(session.asked, run.proposed), run.proposed, run.accepted)
             if run.accepted and session.probing:
@@ -132,8 +136,9 @@ class Seats:
             return Standing(0.0, 1.0, 1.0, 1, 1)
         acceptance = self._adapters.of(seat.adapter).acceptance
         later = acceptance.expected(session.most())[-1]
-        # an answer that was never timed is worth a pass: by guesses alone a quick draft might not be asked again
-        worth = self._pass.tokens if seat.reply.guessed else 0.0
+        # an answer that was never timed is worth a pass: by guesses alone a quick draft might not be asked again; and
+        # so is a scout's, until one was verified: where passes are long and not waited with, none ever would be
+        worth = self._pass.tokens if seat.reply.guessed or session.scouting else 0.0
         waits = session.most() > proposed and not self._lapsed(seat, now)
         return Standing(
             seat.arrival(session.length, later.proposed, session.most(), now) if waits else 0.0,

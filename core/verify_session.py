@@ -129,6 +129,7 @@ class VerifySession:
         self.before = self.plan  # the ask before, by which branches are drafted
         self.asked = max_proposed  # the most tokens that the draft may have known to be asked for
         self.probing = False  # it is asked to see how good the draft is
+        self.scouting = False  # it has its draft only for that, and no proposal of it has been verified yet
         self.cohort: Cohort | None = None  # those it came with, where it may have a draft
         self.leader = leader  # its prompt is computed by this session, then forked
         self.followers: list[VerifySession] = []  # whose leader this one is

@@ -135,6 +135,26 @@ def test_of_the_sessions_of_a_draft_that_does_not_pay_one_is_a_scout_and_never_o
     assert bench.engine.scout(bench.engine.open([request(9)])) is None
 
 
+@pytest.mark.parametrize("scouting", [True, False])
+def test_a_proposal_of_a_scout_is_waited_for_among_sessions_without_drafts(scouting: bool) -> None:
+    """Two rows cost one's time and sixteen eight times as much: alone a draft pays, and is timed; then it does not."""
+    simulation, asked = Simulation(), request(40)
+
+    def dear_from_the_third_row(batch: Sequence[Rows]) -> None:
+        simulation.clock.now += PASS * max(1.0, sum(len(rows.tokens) for rows in batch) / 2)
+
+    simulation.target.model.on_forward = dear_from_the_third_row
+    draft = simulation.draft(PASS / 5, PartlyRight(2))
+    for sessions in (1, 16):
+        numbers = [simulation.generate(asked) for _ in range(sessions)]
+        if sessions > 1 and scouting:
+            assert simulation.target.engine.scout(numbers[:1]) == numbers[0]
+        simulation.join(draft, numbers[0], asked)
+        simulation.run()
+        proposed = any(run.proposed for run in simulation.target.runs[numbers[0]])
+        assert proposed == (sessions == 1 or scouting)
+
+
 @pytest.mark.parametrize(("off", "wanted"), [(0, True), (1, False)])
 def test_answers_that_come_after_the_pass_tell_how_good_a_draft_is(off: int, wanted: bool) -> None:
     bench = Bench(VerifyConfig(num_speculative_tokens=1))
