@@ -8,10 +8,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from core.asking import (
-    FIRST_PAUSE,
-    LEARNING,
-)
+from core.asking import FIRST_PAUSE, LEARNING
 from core.draft_engine import DraftConfig, DraftEngine
 from core.messages import Commit
 from core.model.base import Rows
@@ -151,8 +148,7 @@ def test_a_proposal_of_a_scout_is_waited_for_among_sessions_without_drafts(scout
             assert simulation.target.engine.scout(numbers[:1]) == numbers[0]
         simulation.join(draft, numbers[0], asked)
         simulation.run()
-        proposed = any(run.proposed for run in simulation.target.runs[numbers[0]])
-        assert proposed == (sessions == 1 or scouting)
+        assert any(run.proposed for run in simulation.target.runs[numbers[0]]) == (sessions == 1 or scouting)
 
 
 @pytest.mark.parametrize(("off", "wanted"), [(0, True), (1, False)])
