@@ -12,7 +12,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
+from typing import TypeVar
 
 import msgspec
 import zmq
@@ -31,6 +31,7 @@ _to_verifier = msgspec.msgpack.Decoder(list[Propose])
 _to_draft = msgspec.msgpack.Decoder(list[Commit | Close])
 
 Message = Propose | Commit | Close
+Received = TypeVar("Received", Propose, Commit | Close)
 
 
 class Outbox:
@@ -75,17 +76,10 @@ class VerifierWire:
         while budget > 0 and (parts := _received(self.socket)):
             peer, *frames = parts
             for frame in frames:
-                messages = self._decode(frame)
+                messages = _decoded(frame, _to_verifier, self.counts)
                 budget -= 1 + len(messages)
                 for message in messages:
                     yield peer, message
-
-    def _decode(self, frame: bytes) -> list[Propose]:
-        try:
-            return _to_verifier.decode(frame)
-        except UNDECODABLE:
-            self.counts["dropped_undecodable"] += 1
-            return []
 
     def send(self, messages: Iterable[tuple[bytes, Commit | Close]]) -> None:
         self._outbox.put(messages)
@@ -142,15 +136,9 @@ class DraftWire:
             for _ in range(QUEUED_FRAMES):
                 if not (frames := _received(socket)):
                     break
-                for message in chain.from_iterable(map(self._decode, frames)):
-                    yield peer, message
-
-    def _decode(self, frame: bytes) -> list[Commit | Close]:
-        try:
-            return _to_draft.decode(frame)
-        except UNDECODABLE:
-            self.counts["dropped_undecodable"] += 1
-            return []
+                for frame in frames:
+                    for message in _decoded(frame, _to_draft, self.counts):
+                        yield peer, message
 
     def send(self, messages: Iterable[tuple[bytes, Propose]]) -> None:
         self._outbox.put(messages)
@@ -170,12 +158,21 @@ class DraftWire:
 def _received(socket: zmq.Socket[bytes]) -> list[bytes]:
     """The parts of what has arrived, none where nothing has.
 
-    It is asked first: the exception that would tell of nothing takes 40 us of a round, at each end.
+    It is asked first: to be told of nothing by an exception took the verifier 30 us more of a round (traced, Zen 3).
     """
     if int(socket.get(zmq.EVENTS)) & zmq.POLLIN:
         with suppress(zmq.Again):  # whoever sent it may be gone since
             return socket.recv_multipart(zmq.NOBLOCK)
     return []
+
+
+def _decoded(frame: bytes, decoder: msgspec.msgpack.Decoder[list[Received]], counts: Counter[str]) -> list[Received]:
+    """The frame's messages; none where it is not one of ours, which is counted."""
+    try:
+        return decoder.decode(frame)
+    except UNDECODABLE:
+        counts["dropped_undecodable"] += 1
+        return []
 
 
 def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, max_frame: int) -> zmq.Socket[bytes]:
