@@ -34,7 +34,7 @@ from tests.bench.output import save
 from tests.bench.paired import Durations, rotated
 
 PLAIN, TASK, USELESS, ASSISTED = "plain", "task", "useless", "transformers assisted"
-PROMPTS = 24  # a ratio that is bounded wants as many pairs
+MANY = 8  # streams; with fewer there are more turns, so that as many prompts are answered
 ONE_BY_ONE = 8  # streams at which transformers is measured beside ours
 ONE_BY_ONE_TURNS = 6  # of them: one takes three times as long as all others together
 
@@ -173,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.streams", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
-    parser.add_argument("--turns", type=int, default=6, help="at the least; more with few streams")
+    parser.add_argument("--turns", type=int, default=6, help="with 8 streams and more; with 4 twice as many, and so on")
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--length", type=int, default=6, help="most tokens proposed for a pass")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -194,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         Progress() as progress,
     ):
         batches = Batches(engines, theirs, chosen.max_tokens, chosen.temperature)
-        levels = [measure(batches, items, n, max(chosen.turns, PROMPTS // n), progress) for n in chosen.streams]
+        levels = [measure(batches, items, n, chosen.turns * max(1, MANY // n), progress) for n in chosen.streams]
     target_is = f"{chosen.size} target in bf16 on {chosen.threads} thread(s), temperature {chosen.temperature:g}"
     text = f"{table(levels)}\n\n{target_is}, {machine.line()}\n"
     out = save(chosen, "streams", text, {"levels": as_json(levels)})
