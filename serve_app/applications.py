@@ -28,8 +28,9 @@ DRAIN_SECONDS = 60.0  # longer than a generation takes, or downscaling would cut
 HEALTH_SECONDS = 1.0  # three failures in a row end a replica; until then one whose engine has stopped refuses calls
 QUIET = {"enable_access_log": False}  # a line per request and per call of a deployment is work on the request's path
 # Nothing in a replica blocks its event loop: models compute on threads of their own. So calls need no second loop, on
-# another thread, that wakes beside it: 7 % of the time of a token of the bench's target on two cores. Over gRPC instead
-# of Ray's actor calls, proxies included, a chunk takes ingress and proxy 3.7 ms of CPU instead of 5.6 (Zen 3).
+# another thread, that wakes beside it: 7 % of the time of a token of the bench's target on two cores.
+# gRPC is what handles made in a replica call by, those of draft pools; bound ones, of the router and the verifier, call
+# as the process that deploys does, by Ray's actor calls.
 ENVIRONMENT = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
