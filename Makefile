@@ -34,7 +34,7 @@ clean:  ## remove .venv and every cache
 
 # torch goes first and alone: so asked for, pip takes a CPU build where one is offered, and the rest keeps it.
 # Last, what is compiled for this processor is compiled, lest every draft replica does so when it starts.
-$(READY): pyproject.toml constraints.txt $(addprefix core/model/,kernels.py compiled_attention.py products.py compiling.py)
+$(READY): pyproject.toml constraints.txt $(addprefix core/model/,kernels.py compiled_attention.py products.py tiles.py registers.py rounding.py llvm.py compiling.py)
 	@echo "Making .venv: one to three minutes, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"

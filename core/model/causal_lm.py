@@ -17,7 +17,6 @@ from core.guess import Ending, Guess
 from core.model.base import Model, Rows, one_by_one
 from core.model.config import ModelConfig
 from core.model.graphs import cuda_recorder
-from core.model.linear import has_tiles
 from core.model.loader import Weights, resolve
 from core.model.pages import PAGE_SIZE, PageCopy, PagePool
 from core.model.plan import Span
@@ -173,9 +172,8 @@ def load_model(
 ) -> CausalLM:
     """Load a model directory or hub id, with a peft LoRA adapter merged where one is given.
 
-    `compiled`: whether loops compute it, in fp32, or torch, in `dtype`; by default loops on CPUs, but torch for bf16
-    where the processor has tiles for it, which make torch quicker with many rows. `exact`: whether a token's bits must
-    be its prefix's alone, as they always are on a CPU; on a GPU that takes kernels of fixed shapes.
+    `compiled`: whether loops compute it, in fp32, or torch, in `dtype`; by default loops on CPUs. `exact`: whether a
+    token's bits must be its prefix's alone, as they always are on a CPU; on a GPU that takes kernels of fixed shapes.
     `num_layers`: of its layers only the first ones, for timing.
 
     Raises `UnsupportedArchitecture` and `ConfigError`, each saying what would do instead.
@@ -186,7 +184,7 @@ def load_model(
         config = replace(config, num_layers=num_layers)
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device)
     if compiled is None:
-        compiled = device.type == "cpu" and not (dtype == torch.bfloat16 and has_tiles())
+        compiled = device.type == "cpu"
     shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
     with torch.inference_mode():
         cache = torch.zeros(shape, dtype=torch.float32 if compiled else dtype, device=device)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 
 from core.model.compiling import Array, Integers, exponential, in_parallel, inner, total
-from core.model.products import ROWS_AT_ONCE, WIDTH, add_product
+from core.model.registers import ROWS_AT_ONCE, WIDTH, add_product
 
 
 @inner

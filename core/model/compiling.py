@@ -28,7 +28,16 @@ _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",  # a division that may raise is not done for several numbers at once
     "nogil": True,
 }
-_SOURCES = ("compiling.py", "products.py", "compiled_attention.py", "kernels.py")
+_SOURCES = (
+    "compiling.py",
+    "llvm.py",
+    "rounding.py",
+    "registers.py",
+    "tiles.py",
+    "products.py",
+    "compiled_attention.py",
+    "kernels.py",
+)
 _HIGHEST, _LOWEST = np.float32(88.0), np.float32(-87.0)  # beyond, e^x is no normal number
 _LOG2_E, _LN_2 = np.float32(1.44269504), np.float32(0.69314718)
 # Of the polynomial for e^r, |r| <= ln(2) / 2, from r^2 on: those of Cephes' expf.

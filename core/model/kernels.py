@@ -12,7 +12,7 @@ import numpy as np
 
 from core.model.compiled_attention import attend
 from core.model.compiling import Array, Doubles, Integers, entry, exponential, inner, kept_of, total
-from core.model.products import Weight, multiply
+from core.model.products import WORDS, Weight, multiply
 
 Layers = tuple[Array, Weight, Array, Array, Weight, Array, Array, Weight, Array, Weight, Array]
 """Of all layers [layers, ...]: norm, qkv, its bias, qk_norm, out, its bias; the MLP's norm, gate_up and down alike."""
@@ -238,5 +238,5 @@ def compile_for(weights: str, threads: int | None) -> None:
 
 
 if __name__ == "__main__":  # what targets and drafts need that run on one thread
-    for number in ("float32", "uint32"):
-        compile_for(number, None)
+    for number in (np.float32, WORDS):
+        compile_for(np.dtype(number).name, None)

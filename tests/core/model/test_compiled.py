@@ -13,7 +13,7 @@ import torch
 
 from core.errors import OutOfPages
 from core.guess import Ending, Guess
-from core.model import causal_lm, compiled_decoder, kernels
+from core.model import compiled_decoder, kernels
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
 from core.model.compiling import Integers
@@ -79,16 +79,14 @@ def test_a_walk_has_the_logits_of_torch(directory: Path, in_loops: list[int]) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("tiles", [False, True], ids=["no tiles", "tiles"])
-def test_torch_computes_only_bf16_where_the_processor_has_tiles_for_it(
-    directory: Path, in_loops: list[int], monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, tiles: bool
+def test_loops_compute_where_nothing_else_is_asked_for(
+    directory: Path, in_loops: list[int], dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(causal_lm, "has_tiles", lambda: tiles)
     model = load_model(directory, dtype=dtype, num_pages=32)
     model.open(0)
     model.forward([Rows(0, random_tokens(40, model.vocab_size), 1)])
     model.draw([Rows(0, [1], 1)], 2, 300, None, Ending.never(1))
-    assert in_loops == ([] if tiles and dtype == torch.bfloat16 else [40, 1])
+    assert in_loops == [40, 1]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

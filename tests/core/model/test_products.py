@@ -1,23 +1,31 @@
-"""Compiled products: right, a row's bits its own whoever shares the product, on this processor and on lesser ones."""
+"""Compiled products: right, a row's bits its own whoever shares the product, on this processor and on lesser ones.
+
+Only one with tiles tests those.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from core.model import products
+from core.model import products, registers, tiles
 from core.model.compiling import Array, processor_has
 
+AVX512 = "+avx,+avx2,+fma,+avx512f,+avx512bw,+avx512dq,+avx512vl"
 KINDS = {
-    "AVX2": ("haswell", "+avx,+avx2,+fma"),
-    "AVX-512": ("skylake-avx512", "+avx,+avx2,+fma,+avx512f,+avx512bw,+avx512dq,+avx512vl"),
+    "AVX2": ("haswell", "+avx,+avx2,+fma", "8 False"),
+    "AVX-512": ("skylake-avx512", AVX512, "16 False"),
+    "AVX-512 with bf16": ("cooperlake", f"{AVX512},+avx512bf16", "16 True"),
 }
-"""Processors without bf16: their LLVM name, and what of theirs loops use."""
+"""Processors without tiles: their LLVM name, what of theirs loops use, and what then is in a register."""
+ROWS = 37  # three tiles
+ROUNDED = registers.NATIVE or products.WORDS is np.int32  # inputs of bf16's products
 
 
 def multiplied(x: Array, weight: torch.Tensor, bias: torch.Tensor | None = None, threads: int | None = None) -> Array:
@@ -29,15 +37,15 @@ def multiplied(x: Array, weight: torch.Tensor, bias: torch.Tensor | None = None,
 
 def check(dtype: torch.dtype, outs: int, ins: int, threads: int | None = None) -> None:
     generator = torch.Generator().manual_seed(outs + ins)
-    weight, bias, x = (torch.randn(shape, generator=generator) for shape in ((outs, ins), (outs,), (21, ins)))
+    weight, bias, x = (torch.randn(shape, generator=generator) for shape in ((outs, ins), (outs,), (ROWS, ins)))
     weight = weight.to(dtype)
-    fed = x.bfloat16() if dtype == torch.bfloat16 and products.NATIVE else x
+    fed = x.bfloat16() if dtype == torch.bfloat16 and ROUNDED else x
     for added in (bias, None):
         wanted = fed.double() @ weight.double().T + (0.0 if added is None else added.double())
         out = multiplied(x.numpy(), weight, added, threads)
         torch.testing.assert_close(torch.from_numpy(out), wanted.float(), rtol=1e-5, atol=3e-5 * ins**0.5)
-        for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 17):
-            for begin in (0, 21 - rows):
+        for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33):
+            for begin in (0, ROWS - rows):
                 own = multiplied(x[begin : begin + rows].numpy(), weight, added, threads)
                 assert np.array_equal(own, out[begin : begin + rows])
 
@@ -54,23 +62,31 @@ def test_a_team_gives_the_same_bits() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_a_processor_without_bf16(kind: str) -> None:
-    name, features = KINDS[kind]
+def test_on_a_lesser_processor(kind: str) -> None:
+    name, features, found = KINDS[kind]
     if not all(processor_has(feature) for feature in features.replace("+", "").split(",")):
         pytest.skip("this processor is a lesser one")
     code = """if True:
+        import numpy as np
         import torch
-        from core.model import products
+        from core.model import products, registers
         from tests.core.model.test_products import check
-        assert not products.NATIVE
+        assert products.WORDS is np.uint32
         for dtype in (torch.bfloat16, torch.float32):
             check(dtype, 100, 33)
-            check(dtype, 70, 3 * 2 * products.STRETCH)  # inputs of more steps than are summed at a stretch
-        print(products.LANES)
+            check(dtype, 70, 3 * 2 * registers.STRETCH)  # inputs of more steps than are summed at a stretch
+        print(registers.LANES, registers.NATIVE)
     """
     environment = os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stdout) == (0, {"AVX2": "8\n", "AVX-512": "16\n"}[kind]), run.stderr
+    assert (run.returncode, run.stdout) == (0, f"{found}\n"), run.stderr
+
+
+@pytest.mark.parametrize(("has", "answer", "granted"), [(True, 0, True), (True, -1, False), (False, 0, False)])
+def test_tiles_are_asked_for(monkeypatch: pytest.MonkeyPatch, has: bool, answer: int, granted: bool) -> None:
+    monkeypatch.setattr(tiles, "processor_has", lambda feature: has and feature == "amx-bf16")
+    monkeypatch.setattr(tiles.ctypes, "CDLL", lambda _: SimpleNamespace(syscall=lambda *_: answer))
+    assert tiles.granted() is granted
 
 
 def test_what_is_no_number_stays_none() -> None:
@@ -85,7 +101,7 @@ def test_what_is_no_number_stays_none() -> None:
         assert np.isnan(multiplied(x, weight)[0]).all()
 
 
-@pytest.mark.skipif(not products.NATIVE, reason="this processor multiplies no bf16")
+@pytest.mark.skipif(not ROUNDED, reason="this processor multiplies no bf16")
 def test_inputs_are_rounded_as_torch_rounds_them() -> None:
     x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
     x[0, :4] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8])  # between two, to even
