@@ -45,11 +45,11 @@ class Target(Section):
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     device: str = "cpu"
     threads: int | None = Field(
-        None, ge=1, description="on a CPU; null: measured at start, twice as many where a pass then takes a fifth less"
+        None,
+        ge=1,
+        description="on a CPU; null: measured at start, leaving a core to others, doubled where passes take a fifth less",
     )
-    compiled: bool | None = Field(
-        None, description="compute in compiled loops, not torch; null: where they are quicker"
-    )
+    compiled: bool | None = Field(None, description="compute in compiled loops, not torch; null: on a CPU")
     numerics: Literal["exact", "fast"] = Field(
         "exact", description="exact: no token hangs on who shares its pass, looked into at start; fast: on GPUs it may"
     )

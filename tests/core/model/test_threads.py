@@ -106,7 +106,7 @@ def test_a_real_model_is_timed_by_some_of_its_layers(tmp_path: Path, monkeypatch
     save_model(tmp_path)
     config = ModelConfig.load(tmp_path)
     monkeypatch.setattr(threads, "_SAMPLE", 2 * config.layer_weights)  # of bf16
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 1, 2})
     loaded: list[int] = []
     load_model = threads.load_model
 
@@ -119,6 +119,15 @@ def test_a_real_model_is_timed_by_some_of_its_layers(tmp_path: Path, monkeypatch
     assert torch.get_num_threads() in {1, 2}
     assert loaded == [1, 1]
     assert config.num_layers > 1
+
+
+@pytest.mark.parametrize("cores", [{0}, {0, 1}])
+def test_the_last_core_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> None:
+    save_model(tmp_path)
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: cores)
+    monkeypatch.setattr(threads, "worthwhile", lambda *_: pytest.fail("there is nothing to choose"))
+    torch.set_num_threads(2)
+    assert choose_threads(tmp_path, torch.bfloat16) == torch.get_num_threads() == 1
 
 
 def test_what_a_layer_weighs_is_what_its_matrices_hold(tmp_path: Path) -> None:
