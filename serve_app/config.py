@@ -47,7 +47,7 @@ class Target(Section):
     threads: int | None = Field(
         None,
         ge=1,
-        description="on a CPU; null: measured at start, leaving a core to others, doubled where passes take a fifth less",
+        description="on a CPU; null: of all cores but one, as many as are found worth while at start",
     )
     compiled: bool | None = Field(None, description="compute in compiled loops, not torch; null: on a CPU")
     numerics: Literal["exact", "fast"] = Field(

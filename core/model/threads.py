@@ -2,8 +2,8 @@
 that busy is the machine's.
 
 Enters: how to load a model, or as much of it as shows what the whole would need. Leaves: a number of threads, by passes
-timed in turns. Every thread is a core that drafts, which have one each, and the HTTP face do without. One is left to
-them always: passes on both of two cores took 0.6 of the time, but over HTTP one stream, four and sixteen got 46, 120
+timed in turns. Every thread is a core that drafts, which have one each, and the HTTP face do without. A service leaves
+one to them: passes on both of two cores took 0.6 of the time, but over HTTP one stream, four and sixteen got 46, 120
 and 237 tokens a second for 50, 150 and 275, and with drafts 114, 235 and 346 for 127, 247 and 355, the first one after
 90 ms for 68 (taskspec bench, 100M target, AMX).
 """
@@ -57,13 +57,13 @@ class _Candidate:
         self.calm += _displaced() == displaced
 
 
-def choose_threads(directory: Path, dtype: torch.dtype, *, compiled: bool | None = None) -> int:
+def choose_threads(directory: Path, dtype: torch.dtype, *, compiled: bool | None = None, left: int = 1) -> int:
     """As many as this model is worth, which torch has afterwards; some of its layers stand for all of them.
 
-    The last core is others'. Each doubling that is tried takes `_PATIENCE` seconds at the most, and where loops were
-    never compiled for several threads 17 more, once (Zen 3).
+    `left`: cores that are others'. Each doubling that is tried takes `_PATIENCE` seconds at the most, and where loops
+    were never compiled for several threads 17 more, once (Zen 3).
     """
-    most = len(os.sched_getaffinity(0)) - 1
+    most = len(os.sched_getaffinity(0)) - left
     if most < 2:
         torch.set_num_threads(1)
         return 1

@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--per-task", type=int, default=4, help="prompts of each of the six tasks")
     parser.add_argument("--max-tokens", type=int, default=128, help="few answers are longer")
     parser.add_argument("--length", type=int, default=12, help="most tokens proposed for a pass")
-    parser.add_argument("--threads", type=int, help="of the verifier, by default as measured; a draft has one")
+    parser.add_argument("--threads", type=int, help="of the verifier; by default as measured, leaving a core over HTTP")
     parser.add_argument("--their-threads", type=int, default=2, help="torch threads of transformers")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--where", choices=("process", "http", "both"), default="both")
@@ -211,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     torch.set_num_threads(1)
     directory, drafts = target(chosen.size, chosen.cache), draft_directories()
-    chosen.threads = chosen.threads or threads_worth(directory)
+    alone, served_on = (chosen.threads or threads_worth(directory, left=left) for left in (0, 1))
     asked = held_out(chosen.per_task + WARM)
     warm, items = asked[: WARM * len(TASKS)], asked[WARM * len(TASKS) :]
     places: list[Place] = []
@@ -219,17 +219,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         theirs = running.enter_context(HuggingFace(directory, drafts, chosen.length, chosen.their_threads))
         if chosen.where != "http":
             config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
-            with Engines(directory, processes(drafts), config, threads=chosen.threads) as engines:
+            with Engines(directory, processes(drafts), config, threads=alone) as engines:
                 contenders = in_process(engines, theirs, chosen.max_tokens)
                 places += [measure(IN_PROCESS, contenders, items, t, progress, warm) for t in chosen.temperatures]
         if chosen.where != "process":
-            served = running.enter_context(service(directory, chosen.length, chosen.max_tokens, chosen.threads))
+            served = running.enter_context(service(directory, chosen.length, chosen.max_tokens, served_on))
             contenders = {
                 name: lambda item, temperature, name=name: served.answer(item, draft_of(name, item), temperature)
                 for name in OURS
             } | transformers(theirs, chosen.max_tokens)
             places += [measure(HTTP, contenders, items, t, progress, warm) for t in chosen.temperatures]
-    text = f"{table(places)}\n\n{chosen.size} target in bf16 on {chosen.threads} thread(s), {machine.line()}\n"
+    target_is = f"{chosen.size} target in bf16, threads {alone} in process, {served_on} over HTTP"
+    text = f"{table(places)}\n\n{target_is}, {machine.line()}\n"
     out = save(chosen, "decode", text, {"places": as_json(places)})
     plot(places, out / "decode.png")
     check(places)

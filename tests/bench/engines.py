@@ -210,10 +210,13 @@ class Engines:
         )
 
 
-def threads_worth(target: Path) -> int:
-    """What a service would choose for it here, found in a process of its own: torch keeps a team where it computed."""
+def threads_worth(target: Path, *, left: int = 1) -> int:
+    """What it is worth here, found in a process of its own: torch keeps a team where it computed.
+
+    `left`: cores that are others', as a service has it.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(choose_threads, target, torch.bfloat16).result()
+        return process.submit(choose_threads, target, torch.bfloat16, left=left).result()
 
 
 def processes(drafts: Mapping[str, str | None], device: str = "cpu") -> dict[str, DraftProcess]:
