@@ -1,8 +1,8 @@
-"""Products of rows with a weight at the speed of memory: for 1 to 8 rows it is read once, from end to end.
+"""Products of rows with a weight at the speed of memory: for few rows it is read once, from end to end.
 
-A weight is kept in panels of outputs, each one stretch of memory in the order in which its inputs are summed. What
-multiplies one with some rows is what the processor has: tiles (tiles.py), or else vector registers (registers.py). A
-row's bits depend on nothing but the row.
+A weight is kept in panels of outputs, each one stretch of memory in the order in which its inputs are summed. One is
+multiplied with some rows by what the processor has: tiles, with up to 32 (tiles.py), or else vector registers, with up
+to 8 (registers.py). A row's bits depend on nothing but the row.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from core.model import tiles
 from core.model.compiling import Array, in_parallel, inner
-from core.model.registers import NATIVE, WIDTH, add_product
+from core.model.registers import NATIVE, WIDTH, Fed, add_product
 from core.model.rounding import round_pairs
 
 WORDS: type[np.integer[Any]] = np.int32 if tiles.granted() else np.uint32
 """Of two bf16 weights, the former in the lower half: signed are multiplied on tiles, unsigned in vector registers."""
 Weight = NDArray[np.int32] | NDArray[np.uint32] | NDArray[np.float32]
 """[panels, steps, WIDTH]: a step is an input in fp32, or two in bf16."""
-Fed = Array | NDArray[np.uint32]
 
 
 def pack(weight: torch.Tensor) -> Weight:

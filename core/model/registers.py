@@ -27,7 +27,7 @@ ROWS_AT_ONCE = 8 if LANES == 16 else 6  # that are summed at once; sums of more 
 STRETCH = 64  # steps of which more rows than ROWS_AT_ONCE sum one group after another, while they are in the cache
 
 Fed = Array | NDArray[np.uint32]
-"""Rows [rows, steps], or [rows, 2 * steps]: fp32, or two bf16 to a word where weights are bf16 and products NATIVE."""
+"""Rows as a panel's loop reads them: fp32, or rounded to bf16, two to a word."""
 
 _FLOAT, _WORD, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _FLOATS, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
