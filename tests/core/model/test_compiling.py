@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from core.model import kernels
+from core.model import compiling, kernels
 from core.model.compiling import exponential, fused, kept_of, total
 
 
@@ -80,3 +80,9 @@ def test_one_at_a_time_compiles(kept_in: Any) -> None:
         inside.append("first")
     other.join(10)
     assert inside == ["first", "second"]
+
+
+def test_make_compiles_anew_what_would_be_thrown_away() -> None:
+    makefile = (Path(__file__).parents[3] / "Makefile").read_text()
+    listed = makefile.partition("$(addprefix core/model/,")[2].partition(")")[0]
+    assert set(listed.split()) == set(compiling._SOURCES)

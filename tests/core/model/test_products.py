@@ -56,6 +56,12 @@ def test_products_are_right_and_rows_independent(dtype: torch.dtype, outs: int, 
     check(dtype, outs, ins)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_there_may_be_no_rows(dtype: torch.dtype) -> None:
+    """As for the head where no logits are wanted; no tile may have none."""
+    assert multiplied(np.empty((0, 64), np.float32), torch.ones(40, 64, dtype=dtype)).shape == (0, 40)
+
+
 def test_a_team_gives_the_same_bits() -> None:
     x, weight = np.random.default_rng(0).normal(size=(11, 64)).astype(np.float32), torch.randn(300, 64).bfloat16()
     assert np.array_equal(multiplied(x, weight, threads=2), multiplied(x, weight))
