@@ -37,9 +37,9 @@ class Confidence:
         index = bisect(EDGES, lead)
         return self._right[index] / self._all[index]
 
-    def ending(self, survivals: Sequence[float], worths: Sequence[float]) -> Ending:
-        """Where lines that have come so far end."""
-        return Ending(self._edges, self._chances.copy(), np.array(survivals), np.array(worths))
+    def ending(self, survivals: Sequence[float], worths: Sequence[float], enough: int) -> Ending:
+        """Where lines that have come so far end, and how many have to."""
+        return Ending(self._edges, self._chances.copy(), np.array(survivals), np.array(worths), enough)
 
     def observe(self, lead: float, *, right: bool) -> None:
         """What became of a guess."""

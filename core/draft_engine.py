@@ -6,6 +6,7 @@ that a draft which agrees with the target guesses it at any temperature (design 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -42,7 +43,6 @@ class DraftEngine:
     def __init__(self, model: Model, num_valid: int, config: DraftConfig, clock: Callable[[], float]) -> None:
         self.config = config
         self.counts: Counter[str] = Counter()
-        self.core_is_free = False  # nobody else wants that which computes here, as far as is known
         self._model = model
         self._num_valid = num_valid
         self._confidence = Confidence()
@@ -50,7 +50,7 @@ class DraftEngine:
         self._clock = clock
         self._round = Smoothed(config.first_repeat / 3)
         self._costs = StepCosts()  # of a pass by its lines
-        self._overlap = Overlap()
+        self._overlap = Overlap(cheap=model.device.type == "cpu")  # a GPU may be the target's, too
         self._worth = 0.0  # as last told, for sessions that have not been told yet
         self._wanted = 1.0  # share of the asks of late that were for something: a look now and then is one, too
         self._sessions: dict[int, DraftSession] = {}
@@ -66,12 +66,9 @@ class DraftEngine:
 
     @property
     def drafting(self) -> bool:
-        """Whether some proposal is not complete, or there is more to prepare for the verdict on one."""
-        ahead = self._overlap.verdicts > 0
-        return any(
-            not session.complete or (ahead and session.idle and (session.prepared is None or session.ahead()))
-            for session in self._sessions.values()
-        )
+        """Whether some proposal is not complete, or more can be prepared by now for the verdict on one."""
+        now = self._clock()
+        return any(not one.complete or self._prepares_at(one) <= now for one in self._sessions.values())
 
     def peers(self) -> set[bytes]:
         """The verifiers that sessions are drafted for."""
@@ -144,7 +141,7 @@ class DraftEngine:
             seconds, session.advanced_at = now - session.advanced_at, now
             if seconds > 0.0:
                 drafting = proposed * self._costs.seconds(1)
-                self._overlap.observe(proposed, committed, seconds, drafting, idle=self.core_is_free)
+                self._overlap.observe(proposed, committed, seconds, drafting)
         return None
 
     def outgoing(self) -> list[tuple[bytes, Propose]]:
@@ -178,7 +175,8 @@ class DraftEngine:
             return None
         if self.drafting:
             return 0.0
-        return max(0.0, min(map(self._repeat_at, self._sessions.values())) - self._clock())
+        next_at = min(min(self._repeat_at(one), self._prepares_at(one)) for one in self._sessions.values())
+        return max(0.0, next_at - self._clock())
 
     def due(self) -> float:
         """Seconds within which the verdict on some proposal should arrive; 0 where none is to come."""
@@ -209,11 +207,18 @@ class DraftEngine:
         proposals = [(session, session.line) for session in sessions if not session.complete]
         if proposals or not self._overlap.verdicts:
             return proposals
-        idle = [session for session in sessions if session.idle]
+        now = self._clock()
+        idle = [session for session in sessions if self._prepares_at(session) <= now]
         for session in idle:
             if session.prepared is None and session.foreseeing:
                 session.prepared = self._prepare(session)
         return [(session, line) for session in idle for line in session.ahead()]
+
+    def _prepares_at(self, session: DraftSession) -> float:
+        """When to begin what is prepared for the verdict; infinitely late where nothing is, or nothing is left."""
+        if not self._overlap.verdicts or not session.idle or not (session.prepared is None or session.ahead()):
+            return math.inf
+        return (session.answered_at or 0.0) + self._overlap.pause * self._round.mean
 
     def _prepare(self, session: DraftSession) -> list[Line]:
         """A line of its own for each of the likeliest verdicts; none where the context ends."""

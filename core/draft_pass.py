@@ -54,7 +54,7 @@ class DraftPass:
             looped = [part for part in parts if part.unwarped]
             if looped:
                 return Drawn(len(looped), self._many(looped))
-        elif all(part.unwarped and part.line is part.session.line for part in parts):
+        elif all(part.unwarped for part in parts):
             return Drawn(len(parts), self._many(parts))
         return Drawn(len(parts), self._single(parts))
 
@@ -69,14 +69,19 @@ class DraftPass:
         return int(len(last) == len(parts))
 
     def _many(self, parts: Sequence[Part]) -> int:
-        """As many for each as the longest should get, or, where the model does not loop, until one can be sent."""
+        """As many for each as the longest should get; proposals, where the model does not loop, until one can be sent.
+
+        What is prepared for a verdict is sent only once all of it is there.
+        """
+        sent = all(part.line is part.session.line for part in parts)
         rooms = [self._model.context + 1 - session.length(line) + session.start for session, line, _ in parts]
         missing = [session.missing(line) for session, line, _ in parts]
-        steps = min(*rooms, max(missing) if self._model.loops else min(missing))
+        steps = min(*rooms, min(missing) if sent and not self._model.loops else max(missing))
         noise = None
         if not all(part.session.opened.params.greedy for part in parts):
             noise = torch.stack([self._noise(part, steps) for part in parts], 1)
-        ending = self._confidence.ending([part.line.survival for part in parts], [part.session.worth for part in parts])
+        survivals, worths = [part.line.survival for part in parts], [part.session.worth for part in parts]
+        ending = self._confidence.ending(survivals, worths, 1 if sent else len(parts))
         drawn = self._model.draw([part.rows for part in parts], steps, self._num_valid, noise, ending)
         for part, guessed in zip(parts, drawn, strict=True):
             part.line.chain += guessed

@@ -26,7 +26,6 @@ class Drafter(EngineThread):
     def __init__(self, model: Model, num_valid: int, config: DraftConfig, adapter: str) -> None:
         super().__init__("drafter")
         self._engine = DraftEngine(model, num_valid, config, time.monotonic)
-        self._on_a_core = model.device.type == "cpu"  # a GPU may be others', too, and nobody tells
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wire = DraftWire(self._context, adapter)
         self._on_close: dict[int, Callable[[], object]] = {}
@@ -65,7 +64,6 @@ class Drafter(EngineThread):
         return self._wire.sockets.values()
 
     def _turn(self) -> float | None:
-        self._engine.core_is_free = self._on_a_core and self._vigil.undisturbed
         ended = [self._engine.receive(peer, message) for peer, message in self._wire.receive()]
         expired = self._engine.expired()
         for number in [number for number in ended if number is not None] + expired:

@@ -29,13 +29,15 @@ class Ending(NamedTuple):
     """Where lines that are being drawn end: with the guess that makes the chance that all of one is right too small.
 
     `chances` [classes] are those of guesses to be right, by their leads, which `edges` part into classes. `survivals`
-    [lines] are what the lines have come to, `worths` what they must not fall below. All float64.
+    [lines] are what the lines have come to, `worths` what they must not fall below. All float64. Drawing is over when
+    `enough` lines have ended.
     """
 
     edges: NDArray[np.float64]
     chances: NDArray[np.float64]
     survivals: NDArray[np.float64]
     worths: NDArray[np.float64]
+    enough: int = 1
 
     @classmethod
     def never(cls, lines: int) -> Ending:
@@ -49,8 +51,8 @@ class Ending(NamedTuple):
 
     @property
     def reached(self) -> bool:
-        """Whether some line has ended."""
-        return bool((self.survivals < self.worths).any())
+        """Whether enough lines have ended."""
+        return int((self.survivals < self.worths).sum()) >= self.enough
 
 
 def guesses(scores: torch.Tensor) -> list[Guess]:

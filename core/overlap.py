@@ -1,7 +1,8 @@
 """How far to draft on while the target verifies: found out by doing it for some rounds and not for others.
 
 Where draft and target have a core or a GPU each, the verifier has the line that begins where the verdict ends when it
-comes, and begins with it; where they share one, the target pays for it. A light draft whose core is idle tries nothing.
+comes, and begins with it; where they share one, the target pays for it. A light draft on a CPU tries nothing: next to
+what waiting for it costs, all that it can prepare is cheap, if it keeps out of the way of those that still answer.
 Enters: every round's tokens and seconds. Leaves: for how many verdicts to prepare. (For one, the likeliest, it would be
 little more than drafting on past the proposal: 0.6 of the drafting hidden in simulation where eight hide 0.9.)
 """
@@ -15,7 +16,8 @@ from core.messages import MOST_BRANCHES
 CHOICES = (0, MOST_BRANCHES)  # verdicts
 BLOCK = 8  # rounds before the choice is looked at again
 EXPLORE = 16  # one block in so many goes to what seems worse
-WORTH = 0.2  # drafting under this share of a round is hidden where nobody else wants the core, and not worth trials
+WORTH = 0.2  # drafting under this share of a round is light
+PAUSE = 1 / 8  # of a round, after which a light draft prepares: until then others may be waited for
 _LONG = 256  # rounds by which it is known what a number of proposed tokens brings
 _KEEP = 0.98  # of what was seen, per round
 
@@ -56,19 +58,24 @@ class _Brought:
 
 
 class Overlap:
-    """`verdicts` is the choice as it stands."""
+    """`verdicts` is the choice as it stands, `pause` the share of a round to let pass before anything is prepared.
 
-    def __init__(self) -> None:
+    `cheap`: whether drafting that is light prepares always; otherwise never.
+    """
+
+    def __init__(self, *, cheap: bool = True) -> None:
         self.verdicts = 0
+        self.pause = PAUSE
+        self._cheap = cheap
         self._rates = {choice: _Rate() for choice in CHOICES}
         self._brought = _Brought()
         self._rounds = 0
         self._seconds = self._drafting = 0.0  # of the block so far
 
-    def observe(self, proposed: int, tokens: int, seconds: float, drafting: float, *, idle: bool = False) -> None:
+    def observe(self, proposed: int, tokens: int, seconds: float, drafting: float) -> None:
         """A round, for which so many tokens were proposed, committed `tokens` in so many seconds.
 
-        To draft the proposal takes `drafting`; the core that does so would be `idle` meanwhile.
+        To draft the proposal takes `drafting`.
         """
         self._rates[self.verdicts].observe(self._brought.observe(proposed, tokens), seconds)
         self._rounds += 1
@@ -76,9 +83,9 @@ class Overlap:
         self._drafting += drafting
         if self._rounds % BLOCK == 0:
             if self._drafting >= WORTH * self._seconds:
-                self.verdicts = self._choose(self._rounds // BLOCK)
+                self.verdicts, self.pause = self._choose(self._rounds // BLOCK), 0.0
             else:  # what is saved is there, but too little for trials to show
-                self.verdicts = CHOICES[-1] if idle else 0
+                self.verdicts, self.pause = CHOICES[-1] if self._cheap else 0, PAUSE
             self._seconds = self._drafting = 0.0
 
     def _choose(self, block: int) -> int:

@@ -53,6 +53,7 @@ class Seats:
         self._company = Company()
         self._scouts = Scouts()
         self._outbox: dict[tuple[bytes, int], Commit | Close] = {}
+        self._asked: dict[tuple[bytes, int], Seat] = {}  # by messages in the outbox
 
     def receive(self, peer: bytes, session: VerifySession | None, message: Propose, now: float) -> None:
         """A proposal, and the session it names if there is one."""
@@ -90,7 +91,14 @@ class Seats:
         """Messages to send; each the newest for its session and peer."""
         messages = [(peer, message) for (peer, _), message in self._outbox.items()]
         self._outbox.clear()
+        self._asked.clear()
         return messages
+
+    def urgent(self) -> list[tuple[bytes, Commit | Close]]:
+        """Of these messages those that ask for what is not there yet: the others had better not be in their way."""
+        unanswered = [key for key, seat in self._asked.items() if not seat.answered]
+        self._asked.clear()
+        return [(key[0], self._outbox.pop(key)) for key in unanswered]
 
     def joined(self, session: VerifySession, sessions: int) -> None:
         """A new session, which will run beside about so many."""
@@ -235,6 +243,7 @@ class Seats:
         seat.idle = session.ask.most == 0
         if not seat.idle and not seat.answered:  # its next word is no answer otherwise, and measures nothing
             seat.asked(session.length, now)
+            self._asked[seat.peer, session.number] = seat
 
     def _lapsed(self, seat: Seat, now: float) -> bool:
         """A draft that let its lease and its repeats pass is forgotten until it is heard."""

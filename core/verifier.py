@@ -95,17 +95,23 @@ class Verifier(EngineThread):
         return (self._wire.socket,)
 
     def _turn(self) -> float | None:
-        for peer, message in self._wire.receive():
-            self._engine.receive(peer, message)
+        self._receive()
         wait = self._engine.wait()
-        if not wait:
+        if not wait:  # what nobody waits for goes out when all answers are here
+            self._wire.send(self._engine.outgoing())
             self._deliver()
         runs = self._engine.step() if wait == 0.0 else []
-        self._wire.send(self._engine.outgoing())
+        if runs:  # branches that came meanwhile may be answers
+            self._receive()
+        self._wire.send(self._engine.urgent())
         self._runs += runs
         if any(number in self._unheard for number, _ in runs):
             self._deliver()
         return wait
+
+    def _receive(self) -> None:
+        for peer, message in self._wire.receive():
+            self._engine.receive(peer, message)
 
     def _deliver(self) -> None:
         """Hand out the runs of the last pass.

@@ -120,6 +120,10 @@ class VerifyEngine:
         """Messages to send; each the newest for its session and peer."""
         return self._seats.outgoing()
 
+    def urgent(self) -> list[tuple[bytes, Commit | Close]]:
+        """Of these messages those that the next pass may wait for an answer to."""
+        return self._seats.urgent()
+
     def wanted(self) -> dict[str, bool]:
         """Whether new sessions should have an adapter's drafts; of all that were asked, the last asked last."""
         return self._seats.wanted(self._expected(), self.config.num_speculative_tokens)

@@ -83,7 +83,7 @@ class Seat:
             self.reply.observe(num_tokens, seconds)
             if took < math.inf:
                 self.reply.trip.observe(max(0.0, seconds - took))
-        elif self.reply.known and least > self.reply.mean(num_tokens):
+        elif self.reply.known and least > self.reply.unforeseen(num_tokens):
             self.reply.observe(num_tokens, least)
         else:
             self.reply.observe_at_most(num_tokens, min(seconds, took + self.reply.trip.mean))
@@ -94,7 +94,7 @@ class Seat:
         self._asks.pop(length, None)
         self.answered = True
         self.misses = 0
-        self.reply.observe_foreseen(len(self.candidate))
+        self.reply.observe_foreseen()
 
     def arrival(self, length: int, likely: float, most: int, now: float) -> float:
         """Seconds until the answer to the ask at `length` is expected, `likely` tokens and `most` at the most; 0 with
@@ -107,8 +107,8 @@ class Seat:
         if not self.reply.known or ask is None or self.answered or self._missed or self.misses >= MAX_MISSES:
             return 0.0
         ask.in_vain = elapsed = now - ask.at
-        usual = self.reply.mean(most)
-        for moment in (self.reply.mean(likely), usual, usual + self.reply.deviation, self.reply.latest(most)):
+        usual = self.reply.unforeseen(most)
+        for moment in (self.reply.unforeseen(likely), usual, usual + self.reply.deviation, self.reply.latest(most)):
             if moment - elapsed > _INSTANT:
                 return moment - elapsed
         self._missed = True

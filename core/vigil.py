@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 LOST, SHARE = 0.002, 0.05  # seconds, and share of those awake, that may go to others: interrupts, the wire's thread
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 256.0  # seconds to the next trial
-PROVEN = 0.02  # seconds awake, after which nobody else seems to want the core
 FORGET = 1.0  # seconds awake, after which what was lost is forgotten, and how often trials failed
 
 
@@ -30,12 +29,6 @@ class Vigil:
         self._awake = self._lost = 0.0
         self._pause = FIRST_PAUSE
         self._next = 0.0  # no trial before
-        self._undisturbed_until = 0.0
-
-    @property
-    def undisturbed(self) -> bool:
-        """Whether nobody else has wanted the core of late, as far as was seen."""
-        return self._clock() < self._undisturbed_until
 
     def keep(self, arrived: Callable[[], bool], seconds: float) -> bool:
         """Ask for so long whether something has arrived; False where nothing has, and as soon as it is no use."""
@@ -51,11 +44,8 @@ class Vigil:
             if self._lost + lost > LOST + SHARE * (self._awake + now - began):
                 self._next, self._pause = now + self._pause, min(2 * self._pause, LONGEST_PAUSE)
                 self._awake = self._lost = 0.0
-                self._undisturbed_until = 0.0
                 return found
         self._awake, self._lost = self._awake + now - began, self._lost + lost
-        if self._awake > PROVEN:
-            self._undisturbed_until = now + FORGET
         if self._awake > FORGET:
             self._awake, self._lost, self._pause = 0.0, 0.0, FIRST_PAUSE
         return found

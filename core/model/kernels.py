@@ -195,27 +195,28 @@ def draw(
     chances: Doubles,
     survivals: Doubles,
     worths: Doubles,
+    enough: int,
     drawn: Integers,
     leads: Doubles,
 ) -> int:
     """Passes in which lines draw a token each and feed it to the next, the first over rows of which they end at `ends`.
 
     What is `drawn` [steps, lines, the best few] and `leads` [steps, lines] are of as many passes as are returned: all,
-    or those until a line has come to its ending, whose `survivals` are overwritten.
+    or those until `enough` lines have come to their endings, whose `survivals` are overwritten.
     """
     steps, lines, _ = drawn.shape
     logits = np.empty((lines, model[0].shape[0]), np.float32)
     for step in range(steps):
         forward(tokens, positions, pages, ends, cache, model, threads, logits)
-        ended = False
+        ended = 0
         for line in range(lines):
             scores = logits[line, :num_ids]
             if noise.shape[0]:
                 scores += noise[step, line]
             lead = leads[step, line] = _best(scores, drawn[step, line])
             survivals[line] *= chances[np.searchsorted(edges, lead, side="right")]
-            ended = ended or survivals[line] < worths[line]
-        if ended:
+            ended += survivals[line] < worths[line]
+        if ended >= enough:
             return step + 1
         tokens, positions, pages = drawn[step, :, 0].copy(), positions[ends] + 1, pages[ends]
         ends = np.arange(lines)
@@ -234,7 +235,7 @@ def compile_for(weights: str, threads: int | None) -> None:
     ending = ", ".join(4 * ["float64[::1]"])
     with kept_of(forward):
         forward.compile(f"void({always}, {matrix})")
-        draw.compile(f"int64({always}, int64, {cube}, {ending}, int64[:, :, ::1], float64[:, ::1])")
+        draw.compile(f"int64({always}, int64, {cube}, {ending}, int64, int64[:, :, ::1], float64[:, ::1])")
 
 
 if __name__ == "__main__":  # what targets and drafts need that run on one thread

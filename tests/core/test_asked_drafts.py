@@ -21,7 +21,7 @@ from tests.core.verify_bench import Bench
 
 def test_a_useless_draft_is_soon_asked_for_next_to_nothing() -> None:
     simulation = Simulation()
-    asked = request(400, temperature=0.0)  # with dice of its own even a wrong draft would often guess right
+    asked = request(600, temperature=0.0)  # with dice of its own even a wrong draft would often guess right
     number = simulation.generate(asked)
     simulation.join(simulation.draft(PASS / 20, ToyModel(salt=1)), number, asked)
     simulation.run()

@@ -10,7 +10,7 @@ from core import draft_engine, overlap
 from core.draft_engine import DraftConfig, DraftEngine
 from core.messages import MOST_BRANCHES, Commit, Propose
 from core.model.base import Rows
-from core.overlap import Overlap
+from core.overlap import PAUSE, Overlap
 from core.verify_engine import VerifyConfig
 from tests.core import simulation
 from tests.core.pair import opened
@@ -26,11 +26,11 @@ LENGTH = len(PROMPT) + 1  # of what is committed after the prefill
 class Always(Overlap):
     """Draws ahead in every round."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.verdicts = MOST_BRANCHES
+    def __init__(self, *, cheap: bool = True) -> None:
+        super().__init__(cheap=cheap)
+        self.verdicts, self.pause = MOST_BRANCHES, 0.0
 
-    def observe(self, proposed: int, tokens: int, seconds: float, drafting: float, *, idle: bool = False) -> None:
+    def observe(self, proposed: int, tokens: int, seconds: float, drafting: float) -> None:
         """Whatever it brings."""
 
 
@@ -91,6 +91,19 @@ def test_a_verdict_that_no_branch_foresaw_waits_for_the_draft() -> None:
     assert bench.engine.wait() > 0.0
     bench.step()
     assert bench.runs[number][-1].proposed == 0
+
+
+@pytest.mark.parametrize("foreseen", [False, True])
+def test_a_draft_whose_answer_is_here_is_told_later_than_one_that_is_waited_for(foreseen: bool) -> None:
+    """The verdict is told either way, and once."""
+    bench, number = seated((ANSWER[1],))
+    bench.step()
+    send(bench, number, LENGTH, (ANSWER[1],), (ANSWER[1], ANSWER[2] if foreseen else wrong(ANSWER[2]), *ANSWER[3:6]))
+    at_once, later = bench.engine.urgent(), bench.engine.outgoing()
+    assert (len(at_once), len(later)) == ((0, 1) if foreseen else (1, 0))
+    [(peer, message)] = at_once + later
+    assert isinstance(message, Commit)
+    assert (peer, message.tokens[-2:]) == (b"math#1", ANSWER[1:3])
 
 
 def test_branches_are_for_one_verdict() -> None:
@@ -215,6 +228,19 @@ def test_more_than_was_foreseen_is_answered() -> None:
 
 
 @pytest.mark.usefixtures("ahead")
+def test_a_light_draft_prepares_once_others_have_answered() -> None:
+    clock = Clock()
+    engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(first_repeat=0.24), clock)
+    engine._overlap.pause = PAUSE
+    engine.open(opened(request(60), 7, ahead=3), VERIFIER)
+    engine.receive(VERIFIER, Commit(7, len(PROMPT), ANSWER[:1]))
+    assert not said(engine)[-1].branches
+    assert engine.wait() == pytest.approx(PAUSE * 0.08)
+    clock.now += PAUSE * 0.08
+    assert said(engine)[-1].branches
+
+
+@pytest.mark.usefixtures("ahead")
 def test_where_branches_were_lost_the_answer_is_repeated() -> None:
     clock = Clock()
     engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), clock)
@@ -230,32 +256,34 @@ def test_where_branches_were_lost_the_answer_is_repeated() -> None:
 # ---- both
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, choices: tuple[int, ...], share: float, *, free: bool) -> Simulation:
+def answered(
+    monkeypatch: pytest.MonkeyPatch, choices: tuple[int, ...], share: float, *, cheap: bool = True
+) -> Simulation:
     """An answer by a draft that takes `share` of a pass for a proposal, half a millisecond away."""
     monkeypatch.setattr(simulation, "TRIP", 0.0005)
     monkeypatch.setattr(overlap, "CHOICES", choices)
     one, asked = Simulation(), request(600)
     number = one.generate(asked)
     draft = one.draft(share * PASS / VerifyConfig().num_speculative_tokens, Near())
-    draft.engine.core_is_free = free
+    draft.engine._overlap = Overlap(cheap=cheap)
     one.join(draft, number, asked)
     one.run()
     assert tuple(token for run in one.target.runs[number] for token in run.tokens) == plain_tokens(asked)
     return one
 
 
-@pytest.mark.parametrize(("share", "free"), [(0.05, True), (0.4, False)], ids=["light, a core of its own", "heavy"])
-def test_the_way_to_the_draft_and_back_is_hidden_too(monkeypatch: pytest.MonkeyPatch, share: float, free: bool) -> None:
-    serial = answered(monkeypatch, (0,), share, free=free).target
-    ahead = answered(monkeypatch, (0, MOST_BRANCHES), share, free=free).target
+@pytest.mark.parametrize("share", [0.05, 0.4], ids=["light", "heavy"])
+def test_the_way_to_the_draft_and_back_is_hidden_too(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    serial = answered(monkeypatch, (0,), share).target
+    ahead = answered(monkeypatch, (0, MOST_BRANCHES), share).target
     waited, before = (target.engine.counts["waiting_us"] for target in (ahead, serial))
     assert waited < 0.25 * before
     saved = serial.passes[-1][1] - ahead.passes[-1][1]
     assert saved >= 0.7 * 1e-6 * before
 
 
-def test_a_light_draft_without_a_core_of_its_own_is_left_serial(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = answered(monkeypatch, (0, MOST_BRANCHES), 0.05, free=False)
+def test_a_light_draft_on_a_gpu_is_left_serial(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = answered(monkeypatch, (0, MOST_BRANCHES), 0.05, cheap=False)
     [draft] = one.drafts.values()
     assert isinstance(draft, Draft)
     assert draft.engine.counts["rounds_foreseen"] <= 2

@@ -10,7 +10,7 @@ import torch
 
 from core import overlap
 from core.model.pages import pages_for
-from core.overlap import BLOCK, CHOICES, EXPLORE, WORTH, Overlap
+from core.overlap import BLOCK, CHOICES, EXPLORE, PAUSE, WORTH, Overlap
 from core.verify_engine import VerifyConfig
 from tests.core.simulation import PASS, Draft, PartlyRight, Simulation
 from tests.core.toy import ToyModel, plain_tokens, request
@@ -114,9 +114,9 @@ def test_no_draft_makes_it_slower_than_serial_drafting(
     assert ahead < 1.02 * serial
 
 
-def test_a_draft_that_costs_next_to_nothing_is_left_serial() -> None:
-    _, draft = generated(PASS * WORTH / 8, ToyModel())
-    assert draft.engine.counts["rounds_foreseen"] <= 2  # before the first pass it drafts without being asked
+def test_a_draft_that_costs_next_to_nothing_prepares_always() -> None:
+    _, draft = generated(PASS * WORTH / 8, Near())
+    assert draft.engine.counts["rounds_foreseen"] >= 0.5 * draft.engine.counts["rounds"]
 
 
 def rounds(choice: Overlap, count: int, rate: Callable[[int], float], share: Callable[[int], float]) -> list[int]:
@@ -150,8 +150,17 @@ def test_a_short_proposal_now_and_then_is_no_reason_to_leave_it_off() -> None:
     )
     assert sum(map(bool, better)) >= 0.9 * 100 * BLOCK
     all_but_last_are = [WORTH / 2] * (BLOCK - 1) + [0.5]
-    never = rounds(Overlap(), 100 * BLOCK, lambda _: 100.0, lambda n: all_but_last_are[n % BLOCK])
+    never = rounds(Overlap(cheap=False), 100 * BLOCK, lambda _: 100.0, lambda n: all_but_last_are[n % BLOCK])
     assert not any(never)
+    always = rounds(Overlap(), 100 * BLOCK, lambda _: 100.0, lambda n: all_but_last_are[n % BLOCK])
+    assert all(always[BLOCK:])
+
+
+def test_only_a_light_draft_leaves_the_beginning_of_a_round_to_others() -> None:
+    choice = Overlap()
+    for share, pause in ((0.5, 0.0), (WORTH / 2, PAUSE)):
+        rounds(choice, BLOCK, lambda _: 100.0, dict.fromkeys(range(BLOCK), share).__getitem__)
+        assert choice.pause == pause
 
 
 def test_where_it_costs_more_than_it_brings_it_is_only_tried_now_and_then() -> None:

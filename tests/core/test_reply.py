@@ -93,16 +93,18 @@ def test_a_first_answer_that_came_late_is_not_held_against_a_draft() -> None:
     assert late.mean(4) > 0.0003
 
 
-def test_foreseen_answers_make_the_mean_quicker_and_not_the_slowest() -> None:
+def test_foreseen_answers_make_the_mean_quicker_and_not_those_that_are_waited_for() -> None:
     reply = Reply()
-    reply.observe_foreseen(4)
+    reply.observe_foreseen()
     assert not reply.known
     reply.observe(4, 0.005)
-    reply.observe_foreseen(4)
+    reply.observe_foreseen()
     assert reply.mean(4) == 0.005, "all that is known is one answer"
     for tokens in (4, 2, 3):
         reply.observe(tokens, 0.001 + 0.001 * tokens)
     for _ in range(200):
-        reply.observe_foreseen(4)
+        reply.observe_foreseen()
     assert reply.mean(4) < 0.001
+    assert reply.each < 0.0002
+    assert reply.unforeseen(4) == pytest.approx(0.005)
     assert reply.latest(4) == pytest.approx(0.005, rel=0.05)

@@ -43,6 +43,9 @@ class ScriptedEngine:
     def outgoing(self) -> list[object]:
         return []
 
+    def urgent(self) -> list[object]:
+        return []
+
 
 class Turns:
     """A verifier whose turns are taken one by one, and what its client was told."""

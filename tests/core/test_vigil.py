@@ -77,20 +77,3 @@ def test_trials_become_ever_rarer_and_begin_anew_after_one_that_went_well() -> N
     core.others = 0.0
     core.clock.now += 1.5 * FIRST_PAUSE
     assert core.keep(0.010, arrives=0.005)
-
-
-def test_that_the_core_is_free_is_known_after_a_while_and_forgotten() -> None:
-    core = Core(others=0.01)
-    assert not core.vigil.undisturbed
-    core.keep(0.010, arrives=0.005)
-    assert not core.vigil.undisturbed
-    for _ in range(3):
-        core.keep(0.010, arrives=0.007)
-    assert core.vigil.undisturbed
-    core.clock.now += 1.1
-    assert not core.vigil.undisturbed
-    core.keep(0.010)
-    assert core.vigil.undisturbed
-    core.others = 0.9
-    core.keep(0.010)
-    assert not core.vigil.undisturbed
