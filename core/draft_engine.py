@@ -173,7 +173,7 @@ class DraftEngine:
         """Seconds until there is something to do, 0 for now, None with no session."""
         if not self._sessions:
             return None
-        if self.drafting:
+        if not all(session.complete for session in self._sessions.values()):
             return 0.0
         next_at = min(min(self._repeat_at(one), self._prepares_at(one)) for one in self._sessions.values())
         return max(0.0, next_at - self._clock())

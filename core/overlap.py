@@ -3,8 +3,9 @@
 Where draft and target have a core or a GPU each, the verifier has the line that begins where the verdict ends when it
 comes, and begins with it; where they share one, the target pays for it. A light draft on a CPU tries nothing: next to
 what waiting for it costs, all that it can prepare is cheap, if it keeps out of the way of those that still answer.
-Enters: every round's tokens and seconds. Leaves: for how many verdicts to prepare. (For one, the likeliest, it would be
-little more than drafting on past the proposal: 0.6 of the drafting hidden in simulation where eight hide 0.9.)
+Enters: every round's tokens and seconds. Leaves: for how many verdicts to prepare, and when. (For one, the likeliest,
+it would be little more than drafting on past the proposal: 0.6 of the drafting hidden in simulation where eight hide
+0.9.)
 """
 
 from __future__ import annotations

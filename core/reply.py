@@ -48,7 +48,7 @@ class Reply:
     def observe_foreseen(self) -> None:
         """An answer that was there before it was asked for."""
         if self._sums[0] > 1.0 and not self.guessed:
-            self.deviation -= self.deviation / 4
+            self.deviation -= self.deviation / 4  # or one that dies would hold up a pass for longer
             self._unforeseen -= self._unforeseen / MEMORY
 
     def _add(self, tokens: int, seconds: float) -> None:

@@ -95,7 +95,7 @@ class Seats:
         return messages
 
     def urgent(self) -> list[tuple[bytes, Commit | Close]]:
-        """Of these messages those that ask for what is not there yet: the others had better not be in their way."""
+        """Of the messages to send those that ask for what is not there yet: the others would be in their way."""
         unanswered = [key for key, seat in self._asked.items() if not seat.answered]
         self._asked.clear()
         return [(key[0], self._outbox.pop(key)) for key in unanswered]

@@ -121,7 +121,7 @@ class VerifyEngine:
         return self._seats.outgoing()
 
     def urgent(self) -> list[tuple[bytes, Commit | Close]]:
-        """Of these messages those that the next pass may wait for an answer to."""
+        """Of the messages to send those that the next pass may wait for an answer to."""
         return self._seats.urgent()
 
     def wanted(self) -> dict[str, bool]:

@@ -8,6 +8,7 @@ import pytest
 
 from core import draft_engine, overlap
 from core.draft_engine import DraftConfig, DraftEngine
+from core.draft_pass import Part
 from core.messages import MOST_BRANCHES, Commit, Propose
 from core.model.base import Rows
 from core.overlap import PAUSE, Overlap
@@ -228,6 +229,26 @@ def test_more_than_was_foreseen_is_answered() -> None:
 
 
 @pytest.mark.usefixtures("ahead")
+@pytest.mark.parametrize("seed", range(4))
+def test_branches_drawn_in_one_call_are_those_of_one_token_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Lines of several lengths: each ends where no token is worth another."""
+
+    def branches() -> tuple[tuple[int, ...], ...]:
+        engine = DraftEngine(Near(), VOCAB_SIZE, DraftConfig(), Clock())
+        asked = request(60, seed=seed, temperature=float(seed % 2))
+        engine.open(opened(asked, 7), VERIFIER)
+        engine.receive(VERIFIER, Commit(7, len(PROMPT), plain_tokens(asked)[:1], worth=0.3))
+        return said(engine)[-1].branches
+
+    together = branches()
+    monkeypatch.setattr(Part, "unwarped", False)
+    assert len(set(map(len, together))) > 1
+    assert together == branches()
+
+
+@pytest.mark.usefixtures("ahead")
 def test_a_light_draft_prepares_once_others_have_answered() -> None:
     clock = Clock()
     engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(first_repeat=0.24), clock)
@@ -282,7 +303,7 @@ def test_the_way_to_the_draft_and_back_is_hidden_too(monkeypatch: pytest.MonkeyP
     assert saved >= 0.7 * 1e-6 * before
 
 
-def test_a_light_draft_on_a_gpu_is_left_serial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_light_draft_that_would_be_in_the_targets_way_is_left_serial(monkeypatch: pytest.MonkeyPatch) -> None:
     one = answered(monkeypatch, (0, MOST_BRANCHES), 0.05, cheap=False)
     [draft] = one.drafts.values()
     assert isinstance(draft, Draft)

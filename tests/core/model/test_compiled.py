@@ -123,6 +123,20 @@ def test_what_is_drawn_is_what_torch_draws_one_by_one(
     assert in_loops == [70, 61, *6 * [3]]
 
 
+def test_a_draw_may_go_on_until_all_lines_have_ended(directory: Path) -> None:
+    """One has with its first token, the other after some: it is as long for both in loops and one by one."""
+    ending = Ending(np.array([0.1]), np.array([0.8, 0.8]), np.ones(2), np.array([2.0, 0.5]))
+    for compiled in (True, False):
+        model = loaded(directory, compiled=compiled)
+        model.open(0)
+        model.open(1)
+        batch = [Rows(0, [5], 1), Rows(1, [6, 7], 1)]
+        assert [len(line) for line in model.draw(batch, 6, 300, None, ending)] == [1, 1]
+        model.rollback(0, 0)
+        model.rollback(1, 0)
+        assert [len(line) for line in model.draw(batch, 6, 300, None, ending._replace(enough=2))] == [4, 4]
+
+
 def test_ids_that_cannot_be_are_no_guesses_even_where_all_are_not_numbers(directory: Path) -> None:
     model = loaded(directory, compiled=True)
     model.open(0)
