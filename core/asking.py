@@ -18,9 +18,10 @@ from core.step_costs import StepCosts
 
 FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that does not pay
 LEARNING, EXPLORE = 8, 16  # the first asks, then one in so many, are for all there may be: so it is learned about
-# By how much better than plain a pass with drafts must be where sessions are many: that drafts are opened, and take the
-# target's cores from it, is in no estimate.
-BESIDE_OTHERS = 0.2
+# By how much better than plain a pass with drafts must be: less is a few lucky guesses, and a useless draft has such,
+# too. And by how much more where sessions are many: that drafts are opened, and take the target's cores from it, is in
+# no estimate.
+CLEARLY, BESIDE_OTHERS = 0.02, 0.2
 BETWEEN_SCOUTS = 128  # passes; the draft of one reads the prompt and is looked at some five times in 32 tokens
 
 
@@ -63,12 +64,12 @@ def best_ask(expected: Sequence[Expected], reply: Reply, others: Prospect, costs
 
 
 def pays(planned: Prospect, sessions: int, costs: StepCosts) -> bool:
-    """Whether a pass over so many sessions is better, clearly where they are many, as planned than with no proposals.
+    """Whether a pass over so many sessions is clearly better as planned than with no proposals.
 
     What is best for each session alone need not be for all: where each finds that the others wait anyway, all wait.
     """
     plain, seconds = costs.seconds(sessions), planned.wait + costs.seconds(round(planned.rows))
-    better = 1.0 + BESIDE_OTHERS * (1.0 - 1.0 / sessions)
+    better = 1.0 + CLEARLY + BESIDE_OTHERS * (1.0 - 1.0 / sessions)
     return plain == 0.0 or planned.tokens * plain > better * sessions * seconds
 
 

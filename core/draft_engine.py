@@ -50,8 +50,8 @@ class DraftEngine:
         self._clock = clock
         self._round = Smoothed(config.first_repeat / 3)
         self._costs = StepCosts()  # of a pass by its lines
-        self._overlap = Overlap(cheap=model.device.type == "cpu")  # a GPU may be the target's, too
-        self._worth = 0.0  # as last told, for sessions that have not been told yet
+        self._overlap = Overlap()
+        self._worth, self._prepares = 0.0, True  # as last told, for sessions that have not been told yet
         self._wanted = 1.0  # share of the asks of late that were for something: a look now and then is one, too
         self._sessions: dict[int, DraftSession] = {}
         self._numbers = count(-1, -1)  # of prepared lines in the model; sessions count upwards
@@ -83,7 +83,7 @@ class DraftEngine:
         """Join a generation; a session opened twice starts afresh."""
         self.close(opened.session)
         session = DraftSession(opened, peer, self._clock(), self._confidence)
-        session.worth = self._worth
+        session.worth, session.prepares = self._worth, self._prepares
         if self._wanted < 0.5:
             session.asked = 0
         self._sessions[opened.session] = session
@@ -128,7 +128,7 @@ class DraftEngine:
         self._wanted += ((message.wanted != 0) - self._wanted) / _ASKS
         known, proposed = len(session.committed), session.proposed
         over, cut = session.take(message)
-        self._worth = session.worth
+        self._worth, self._prepares = session.worth, session.prepares
         self._end(over)
         if cut is not None:
             self._forget(session, session.line, cut)
@@ -205,7 +205,7 @@ class DraftEngine:
         """What the next pass is for; proposals come before what is prepared for the verdict on them."""
         sessions = self._sessions.values()
         proposals = [(session, session.line) for session in sessions if not session.complete]
-        if proposals or not self._overlap.verdicts:
+        if proposals:
             return proposals
         now = self._clock()
         idle = [session for session in sessions if self._prepares_at(session) <= now]
@@ -216,7 +216,7 @@ class DraftEngine:
 
     def _prepares_at(self, session: DraftSession) -> float:
         """When to begin what is prepared for the verdict; infinitely late where nothing is, or nothing is left."""
-        if not self._overlap.verdicts or not session.idle or not (session.prepared is None or session.ahead()):
+        if not self._verdicts(session) or not session.idle or not (session.prepared is None or session.ahead()):
             return math.inf
         return (session.answered_at or 0.0) + self._overlap.pause * self._round.mean
 
@@ -233,11 +233,15 @@ class DraftEngine:
             lines.append(line)
         return lines
 
+    def _verdicts(self, session: DraftSession) -> int:
+        """For how many verdicts at most to prepare, now."""
+        return 0 if self._overlap.light and not session.prepares else self._overlap.verdicts
+
     def _most_prepared(self, session: DraftSession) -> int:
         """For how many verdicts: those whose lines are drafted by the time the verdict comes, or cost little more."""
         together = len(self._sessions)
         time = max(self._round.mean, _LITTLE_MORE * session.proposed * self._costs.seconds(together))
-        for verdicts in range(min(self._overlap.verdicts, _MOST_PREPARED // together), 1, -1):
+        for verdicts in range(min(self._verdicts(session), _MOST_PREPARED // together), 1, -1):
             if session.proposed * self._costs.seconds(verdicts * together) <= time:
                 return verdicts
         return 1

@@ -71,6 +71,7 @@ class DraftSession:
         self.start = 0
         self.asked = opened.num_speculative_tokens  # for every proposal
         self.worth = 0.0
+        self.prepares = True  # where that is hardly any work
         self.heard_at = now
         self.advanced_at = now  # when it last heard of committed tokens
         self.quiet_since = now  # it spoke, or came to owe an answer
@@ -149,6 +150,7 @@ class DraftSession:
         most = self.opened.num_speculative_tokens
         self.asked = most if commit.wanted is None else min(commit.wanted, most)
         self.worth = min(commit.worth, 1.0)  # so that one token is drafted, if any is asked for
+        self.prepares = commit.prepare
         for line in self.lines:
             line.judge_anew()
         known = len(self.committed)

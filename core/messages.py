@@ -34,7 +34,8 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     """Verifier to draft: everything committed since `base`, the highest base heard from this draft.
 
     `wanted` is the most tokens the next proposal should hold; None is as many as the session was opened for. It should
-    end with the token where the chance that all of it is accepted falls below `worth`.
+    end with the token where the chance that all of it is accepted falls below `worth`. Without `prepare`, a draft to
+    which that is hardly any work is to leave the cores to the target until the verdict on it.
     """
 
     session: int
@@ -42,6 +43,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     tokens: tuple[int, ...]
     wanted: int | None = None
     worth: float = 0.0
+    prepare: bool = True
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):

@@ -1,11 +1,11 @@
 """How far to draft on while the target verifies: found out by doing it for some rounds and not for others.
 
 Where draft and target have a core or a GPU each, the verifier has the line that begins where the verdict ends when it
-comes, and begins with it; where they share one, the target pays for it. A light draft on a CPU tries nothing: next to
-what waiting for it costs, all that it can prepare is cheap, if it keeps out of the way of those that still answer.
-Enters: every round's tokens and seconds. Leaves: for how many verdicts to prepare, and when. (For one, the likeliest,
-it would be little more than drafting on past the proposal: 0.6 of the drafting hidden in simulation where eight hide
-0.9.)
+comes, and begins with it; where they share one, the target pays for it. What a light draft saves and costs is too
+little to be seen in its own rounds: it does as the verifier says, which sees all passes, if it keeps out of the way of
+those that still answer. Enters: every round's tokens and seconds. Leaves: for how many verdicts to prepare, and when.
+(For one, the likeliest, it would be little more than drafting on past the proposal: 0.6 of the drafting hidden in
+simulation where eight hide 0.9.)
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class _Brought:
 class Overlap:
     """`verdicts` is the choice as it stands, `pause` the share of a round to let pass before anything is prepared.
 
-    `cheap`: whether drafting that is light prepares always; otherwise never.
+    While drafting is `light` the verifier may say otherwise.
     """
 
-    def __init__(self, *, cheap: bool = True) -> None:
+    def __init__(self) -> None:
         self.verdicts = 0
         self.pause = PAUSE
-        self._cheap = cheap
+        self.light = False
         self._rates = {choice: _Rate() for choice in CHOICES}
         self._brought = _Brought()
         self._rounds = 0
@@ -83,10 +83,11 @@ class Overlap:
         self._seconds += seconds
         self._drafting += drafting
         if self._rounds % BLOCK == 0:
-            if self._drafting >= WORTH * self._seconds:
+            self.light = self._drafting < WORTH * self._seconds
+            if self.light:
+                self.verdicts, self.pause = CHOICES[-1], PAUSE
+            else:
                 self.verdicts, self.pause = self._choose(self._rounds // BLOCK), 0.0
-            else:  # what is saved is there, but too little for trials to show
-                self.verdicts, self.pause = CHOICES[-1] if self._cheap else 0, PAUSE
             self._seconds = self._drafting = 0.0
 
     def _choose(self, block: int) -> int:

@@ -16,6 +16,7 @@ from core.company import Company
 from core.estimator import Acceptance
 from core.generation import Run
 from core.messages import MOST_BRANCHES, Close, Commit, Propose
+from core.preparing import Preparing
 from core.recent import Recent
 from core.reply import Reply
 from core.step_costs import StepCosts
@@ -39,10 +40,20 @@ class Seats:
     forgotten until it is heard.
     """
 
-    def __init__(self, counts: Counter[str], costs: StepCosts, *, window: int, num_valid: int, lease: float) -> None:
+    def __init__(
+        self,
+        counts: Counter[str],
+        costs: StepCosts,
+        preparing: Preparing,
+        *,
+        window: int,
+        num_valid: int,
+        lease: float,
+    ) -> None:
         self.waited = False
         self._counts = counts
         self._costs = costs
+        self._preparing = preparing
         self._window = window
         self._num_valid = num_valid
         self._lease = lease
@@ -85,7 +96,7 @@ class Seats:
             if session.ask.most or not answers:
                 self._tell(session, now)
         elif repeated:  # nothing to tell, but a draft that hears nothing for long takes the session for dead
-            self._outbox[peer, session.number] = session.commit_message()
+            self._outbox[peer, session.number] = session.commit_message(prepare=self._preparing.on)
 
     def outgoing(self) -> list[tuple[bytes, Commit | Close]]:
         """Messages to send; each the newest for its session and peer."""
@@ -239,7 +250,7 @@ class Seats:
         """A draft that was told that nothing is wanted hears no more until something is, or it speaks up itself."""
         seat = session.seat
         assert seat is not None
-        self._outbox[seat.peer, session.number] = session.commit_message()
+        self._outbox[seat.peer, session.number] = session.commit_message(prepare=self._preparing.on)
         seat.idle = session.ask.most == 0
         if not seat.idle and not seat.answered:  # its next word is no answer otherwise, and measures nothing
             seat.asked(session.length, now)

@@ -81,6 +81,10 @@ class StepCosts:
             self._told[rows] = self._pace * self._estimate(rows)
         return self._told[rows]
 
+    def at_rest(self, rows: int) -> float:
+        """The same at a pace that stays."""
+        return self.seconds(rows) / self._pace
+
     def per_row(self, rows: int, more: int) -> float:
         """Seconds that each of `more` rows adds to a pass of so many."""
         return (self.seconds(rows + more) - self.seconds(rows)) / more

@@ -23,6 +23,7 @@ from core.generation import GenerationRequest, Run
 from core.logprobs import token_logprobs
 from core.messages import Close, Commit, Propose
 from core.model.base import Model
+from core.preparing import Preparing
 from core.seats import Seats
 from core.session_table import SessionTable
 from core.step_costs import StepCosts
@@ -79,8 +80,15 @@ class VerifyEngine:
         self._sessions = SessionTable(model, config.max_sessions, self.counts)
         self._crowd = Crowd()
         self._waiting_since: float | None = None
+        self._ended: float | None = None  # the last pass; None where there was nothing to do since
+        self._preparing = Preparing()
         self._seats = Seats(
-            self.counts, self.costs, window=config.window, num_valid=vocabulary.num_valid, lease=config.draft_lease
+            self.counts,
+            self.costs,
+            self._preparing,
+            window=config.window,
+            num_valid=vocabulary.num_valid,
+            lease=config.draft_lease,
         )
 
     def gauges(self) -> Counter[str]:
@@ -143,7 +151,7 @@ class VerifyEngine:
         seconds = seconds_to_wait(standings, self.costs) if standings else None
         self._seats.waited = seconds != 0.0
         if seconds is None:
-            self._waiting_since = None
+            self._waiting_since = self._ended = None
         elif seconds and self._waiting_since is None:
             self._waiting_since = now
         return seconds
@@ -168,6 +176,7 @@ class VerifyEngine:
             runs.append((one.session.number, self._commit(one, tokens)))
         unfinished = [one.session for one in drawn if one.session.chain.finish_reason is None]
         ended = self._clock()
+        self._compare(feeds, ended)
         self._seats.ask(unfinished, len(self._sessions.leading()), ended)
         self._count_time(began, ended)
         return runs
@@ -249,6 +258,15 @@ class VerifyEngine:
         if run.finish_reason is not None:
             self._finish(session)
         return run
+
+    def _compare(self, feeds: Sequence[Feed], ended: float) -> None:
+        """What a pass for which drafts were asked, without prompts, took since the last one with what it should."""
+        before, self._ended = self._ended, ended
+        asked = any(feed.session.seat is not None and not feed.session.seat.idle for feed in feeds)
+        expected = self.costs.at_rest(sum(feed.num_logits for feed in feeds))
+        drawn = all(feed.num_logits == len(feed.tokens) for feed in feeds)
+        if before is not None and ended > before and asked and drawn and expected:
+            self._preparing.observe(ended - before, expected)
 
     def _count_time(self, began: float, ended: float) -> None:
         if self._waiting_since is not None:

@@ -200,8 +200,8 @@ class VerifySession:
         self.seat.candidate = candidate[len(tokens) :] if candidate[: len(tokens)] == tuple(tokens) else ()
         self.seat.answered = False
 
-    def commit_message(self) -> Commit:
+    def commit_message(self, *, prepare: bool) -> Commit:
         assert self.seat is not None
         base = self.seat.base
         wanted = None if self.ask.most == self.max_proposed else self.ask.most
-        return Commit(self.number, base, tuple(self.chain.tokens[base:]), wanted, self.ask.worth)
+        return Commit(self.number, base, tuple(self.chain.tokens[base:]), wanted, self.ask.worth, prepare)

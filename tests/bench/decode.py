@@ -26,6 +26,7 @@ from core.generation import GenerationRequest
 from core.sampling_params import SamplingParams
 from core.verify_engine import VerifyConfig
 from tests.bench import machine
+from tests.bench.decode_plot import plot
 from tests.bench.engines import Answered, Asked, Engines, processes, threads_worth
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.hugging_face import HuggingFace, Job
@@ -206,8 +207,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/decode"))
     chosen = parser.parse_args(argv)
-    from tests.bench.decode_plot import plot
-    from tests.bench.over_http import service  # not above: what is in process is measured where these are not installed
+    from tests.bench.over_http import service  # not above: what is in process is measured where Ray is not installed
 
     torch.set_num_threads(1)
     directory, drafts = target(chosen.size, chosen.cache), draft_directories()

@@ -3,14 +3,14 @@
     python -m tests.bench.gpu --device cuda --target 13b --out tests/bench/results/gpu
     python -m tests.bench.gpu --device cpu --target tiny --turns 1 --prompts 1 --max-tokens 8
 
-Needs torch, transformers and peft beside what core needs, no Ray. Prints, and writes as JSON and Markdown: as `passes`
-the target's pass by its number of tokens beside transformers' and beside weight bytes / measured bandwidth, and a token
-of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as `numerics` what exact passes
-cost beside fast ones, and whether their bits are what they promise; as `decoding` one stream end to end with the
-shipped drafts, plain, speculative and transformers' two ways, tokens compared. The target is the shipped one expanded
-to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of disk and
-about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: where exact numerics
-do not hold, or tokens differ, it says so and fails when all is written.
+Needs torch, transformers, peft and matplotlib beside what core needs, no Ray. Prints, and writes as JSON, Markdown and
+plots: as `passes` the target's pass by its sessions and tokens beside transformers' and beside weight bytes / measured
+bandwidth, and a token of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as
+`numerics` what exact passes cost beside fast ones, and whether their bits are what they promise; as `decoding` one
+stream end to end with the shipped drafts, plain, speculative and transformers' two ways, tokens compared. The target is
+the shipped one expanded to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b
+takes 26 GB of disk and about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so
+far: where exact numerics do not hold, or tokens differ, it says so and fails when all is written.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from core.model.flash import installed
 from core.verify_engine import VerifyConfig
 from tests.bench import decode, machine, numerics, step
 from tests.bench.clock import now
+from tests.bench.decode_plot import plot
 from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
 from tests.bench.hugging_face import HuggingFace
@@ -39,6 +40,7 @@ from tests.bench.output import save
 from tests.bench.paired import Durations
 
 TOKENS = (1, 2, 4, 5, 8, 16)
+SHAPES = [step.Shape(sessions, tokens) for sessions in (1, 8) for tokens in TOKENS]
 WARM_UP = 4  # turns: what is met again is recorded
 
 
@@ -56,14 +58,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     directory = target(chosen.target, chosen.cache)
     name = _name(chosen.device)
     on = f"{chosen.target} target in bf16 on {name}, {machine.line()}\n"
-    passes = step.measure(directory, chosen.turns, TOKENS, chosen.device)
-    draft = step.measure(draft_68m(chosen.cache), chosen.turns, (1,), chosen.device, exact=False)
+    passes = step.measure(directory, chosen.turns, SHAPES, chosen.device)
+    draft = step.measure(draft_68m(chosen.cache), chosen.turns, (step.Shape(1, 1),), chosen.device, exact=False)
     loop = _looped(draft_68m(chosen.cache), chosen.turns, chosen.length, chosen.device)
     median, low, high = (1e3 * seconds for seconds in loop)
     looped = f"In a loop of {chosen.length}: {median:.3f} ms a token (quartiles {low:.3f} to {high:.3f})."
     text = f"Target's pass\n\n{step.table(passes)}\n\nDraft's token\n\n{step.table(draft)}\n\n{looped}\n\n{on}"
     found = {"target": step.as_json(passes), "draft": step.as_json(draft), "draft_in_a_loop": loop}
-    save(chosen, "passes", text, found, device_name=name)
+    step.plot(passes, save(chosen, "passes", text, found, device_name=name) / "passes.png")
     _free()
     both = numerics.measure(directory, chosen.turns, WARM_UP, TOKENS, chosen.device)
     attention = _fast_attention(directory, chosen.device)
@@ -71,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     save(chosen, "numerics", text, numerics.as_json(both) | {"fast_attention": attention}, device_name=name)
     _free()
     places = _decoded(directory, chosen)
-    save(chosen, "decoding", f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}, device_name=name)
+    text, found = f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}
+    plot(places, save(chosen, "decoding", text, found, device_name=name) / "decoding.png")
     decode.check(places)
     if both.differing[numerics.EXACT].differing:
         raise SystemExit(f"exact numerics do not hold on {name}: {both.differing[numerics.EXACT]}")
@@ -91,7 +94,7 @@ def _free() -> None:
 
 def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float, float, float]:
     """Seconds of a token where so many are drawn at a time: median and quartiles."""
-    model = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device, exact=False)
+    model = load_model(directory, dtype=torch.bfloat16, num_pages=step.PAGES, device=device, exact=False)
     model.open(0)
     model.forward([Rows(0, range(5, 5 + step.CACHED), 0)])
     durations = Durations()

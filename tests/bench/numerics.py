@@ -15,7 +15,7 @@ import torch
 from core.model import invariance
 from core.model.causal_lm import load_model
 from tests.bench.paired import Durations, rotated
-from tests.bench.step import cached_pass, seconds
+from tests.bench.step import PAGES, Shape, cached_pass, seconds
 
 EXACT, FAST = "exact", "fast"
 
@@ -29,7 +29,7 @@ class Numerics(NamedTuple):
 
 def measure(directory: Path, turns: int, warm_up: int, sizes: Sequence[int], device: str) -> Numerics:
     models = {
-        name: load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device, exact=name == EXACT)
+        name: load_model(directory, dtype=torch.bfloat16, num_pages=PAGES, device=device, exact=name == EXACT)
         for name in (EXACT, FAST)
     }
     found = {name: invariance.differing(model) for name, model in models.items()}
@@ -38,7 +38,7 @@ def measure(directory: Path, turns: int, warm_up: int, sizes: Sequence[int], dev
     for turn in range(warm_up + turns):
         for size, durations in by_tokens.items():
             for name in rotated(list(passes), turn):
-                taken = seconds(lambda name=name, size=size: passes[name](size), device)
+                taken = seconds(lambda name=name, size=size: passes[name](Shape(1, size)), device)
                 if turn >= warm_up:
                     durations.add(name, turn, taken)
     return Numerics(found, by_tokens)

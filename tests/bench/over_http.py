@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from serve_app.bundled import with_bundle, with_controls
+from serve_app.bundled import Served, with_bundle, with_controls
 from serve_app.chat_client import OFF, Client
 from serve_app.config import GENERAL as SERVED_GENERAL
 from serve_app.config import load_config
@@ -53,14 +53,15 @@ class Service:
 @contextmanager
 def service(target: Path, length: int, max_tokens: int, threads: int) -> Iterator[Service]:
     """The family's service with another target of the same answers."""
+    served, pools = as_served(target, length, threads)
+    with hosted(served, LOOPBACK, free_port(LOOPBACK), Console(stderr=True)) as running:
+        yield Service(running.url, served.config.name, pools, max_tokens)
+
+
+def as_served(target: Path, length: int, threads: int) -> tuple[Served, dict[str, str]]:
+    """What that service is made of, and the pool of each draft by its label."""
     served, pools = with_controls(with_bundle(load_config("family")))
-    config = served.config.model_copy(
-        update={
-            "target": served.config.target.model_copy(
-                update={"model": str(target), "threads": threads, "compiled": None}
-            ),
-            "draft": served.config.draft.model_copy(update={"num_speculative_tokens": length}),
-        }
-    )
-    with hosted(replace(served, config=config), LOOPBACK, free_port(LOOPBACK), Console(stderr=True)) as running:
-        yield Service(running.url, config.name, pools | {GENERAL_SLOT: SERVED_GENERAL}, max_tokens)
+    verifier = served.config.target.model_copy(update={"model": str(target), "threads": threads, "compiled": None})
+    draft = served.config.draft.model_copy(update={"num_speculative_tokens": length})
+    config = served.config.model_copy(update={"target": verifier, "draft": draft})
+    return replace(served, config=config), pools | {GENERAL_SLOT: SERVED_GENERAL}

@@ -1,9 +1,9 @@
-"""What a pass of the target costs by its number of tokens: ours, transformers', and the floor that memory sets.
+"""What a pass of the target costs by its sessions and tokens: ours, transformers', and the floor that memory sets.
 
-    python -m tests.bench.step [--size 100m] [--threads 1] [--out tests/bench/results/step]
+    python -m tests.bench.step [--size 100m] [--threads 1] [--sessions 1 2 4 8] [--out tests/bench/results/step]
 
-Both forwards take turns in one process; a pass is over a cache of 200 tokens. The floor is the weights' bytes over
-the memory's bandwidth, measured between the turns.
+Both forwards take turns in one process; every session has 200 tokens in the cache, no two the same. The floor is the
+weights' bytes over the memory's bandwidth, measured between the turns. Below, what a drafted token costs.
 """
 
 from __future__ import annotations
@@ -15,32 +15,50 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from tests.bench import machine
+from tests.bench import bars, drafting, machine
 from tests.bench.clock import now
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.output import save
 from tests.bench.paired import Durations
 
 CACHED = 200
-SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
+PAGES = 16  # of a session, enough for what is cached and a pass's tokens
+TOKENS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 OURS, THEIRS, FLOOR = "ours", "transformers", "floor"
+COLOURS = {OURS: bars.OURS, THEIRS: bars.THEIRS, FLOOR: bars.NEUTRAL}
+
+
+class Shape(NamedTuple):
+    """What a pass computes: as many `tokens` of each of its `sessions`."""
+
+    sessions: int
+    tokens: int
 
 
 class Passes(NamedTuple):
-    """Seconds of a pass, by its number of tokens; items of the `Durations` are turns."""
+    """Seconds of a pass, by its shape; items of the `Durations` are turns."""
 
     weight_bytes: int
-    by_tokens: dict[int, Durations]
+    by_shape: dict[Shape, Durations]
 
     @property
     def bandwidth(self) -> float:
-        """Bytes per second, the median of all turns' measurements by number of tokens."""
-        floors = [durations.quartiles(FLOOR)[0] for durations in self.by_tokens.values()]
+        """Bytes per second, the median of all turns' measurements by shape."""
+        floors = [durations.quartiles(FLOOR)[0] for durations in self.by_shape.values()]
         return self.weight_bytes / float(np.median(floors))
+
+    def by_tokens(self, sessions: int) -> dict[int, Durations]:
+        """Of passes of so many sessions, by the tokens of each."""
+        return {shape.tokens: durations for shape, durations in self.by_shape.items() if shape.sessions == sessions}
+
+    @property
+    def sessions(self) -> Sequence[int]:
+        return sorted({shape.sessions for shape in self.by_shape})
 
 
 class Memory:
@@ -58,24 +76,23 @@ class Memory:
         return min(both) / self._num_bytes
 
 
-def measure(
-    directory: Path, turns: int, sizes: Sequence[int] = SIZES, device: str = "cpu", *, exact: bool = True
-) -> Passes:
-    ours = load_model(directory, dtype=torch.bfloat16, num_pages=16, device=device, exact=exact)
+def measure(directory: Path, turns: int, shapes: Sequence[Shape], device: str = "cpu", *, exact: bool = True) -> Passes:
+    most = max(shape.sessions for shape in shapes)
+    ours = load_model(directory, dtype=torch.bfloat16, num_pages=PAGES * most, device=device, exact=exact)
     theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval().to(device)
     weight_bytes = 2 * sum(parameter.numel() for parameter in theirs.parameters())
     memory = Memory(device)
-    found = {size: Durations() for size in sizes}
-    our_pass, their_pass = cached_pass(ours), _theirs(theirs)
+    found = {shape: Durations() for shape in shapes}
+    our_pass, their_pass = cached_pass(ours, most), _theirs(theirs)
     with torch.inference_mode():
         memory.seconds_per_byte()  # first calls lay out memory and load kernels
-        for size in sizes:
-            our_pass(size), their_pass(size)
+        for shape in shapes:
+            our_pass(shape), their_pass(shape)
         for turn in range(turns):
-            for size in sizes:
-                found[size].add(OURS, turn, seconds(lambda size=size: our_pass(size), device))
-                found[size].add(THEIRS, turn, seconds(lambda size=size: their_pass(size), device))
-                found[size].add(FLOOR, turn, weight_bytes * memory.seconds_per_byte())
+            for shape in shapes:
+                found[shape].add(OURS, turn, seconds(lambda shape=shape: our_pass(shape), device))
+                found[shape].add(THEIRS, turn, seconds(lambda shape=shape: their_pass(shape), device))
+                found[shape].add(FLOOR, turn, weight_bytes * memory.seconds_per_byte())
     return Passes(weight_bytes, found)
 
 
@@ -85,50 +102,113 @@ def seconds(work: Callable[[], object], device: str) -> float:
     return now(device) - began
 
 
-def cached_pass(model: CausalLM) -> Callable[[int], None]:
-    """A pass of ours by its number of tokens."""
-    model.open(0)
-    model.forward([Rows(0, range(5, 5 + CACHED), 0)])
+def cached_pass(model: CausalLM, most: int = 1) -> Callable[[Shape], None]:
+    """A pass of ours by its shape, of up to `most` sessions."""
+    for session in range(most):
+        model.open(session)
+        model.forward([Rows(session, _cached(session), 0)])
 
-    def one_pass(size: int) -> None:
-        model.forward([Rows(0, range(9, 9 + size), size)])
-        model.rollback(0, CACHED)
+    def one_pass(shape: Shape) -> None:
+        model.forward([Rows(session, _new(shape.tokens), shape.tokens) for session in range(shape.sessions)])
+        for session in range(shape.sessions):
+            model.rollback(session, CACHED)
+
+    return one_pass
+
+
+def _theirs(model: PreTrainedModel) -> Callable[[Shape], None]:
+    caches: dict[int, DynamicCache] = {}  # by the number of sessions
+
+    def one_pass(shape: Shape) -> None:
+        if shape.sessions not in caches:
+            caches[shape.sessions] = DynamicCache(config=model.config)
+            cached = torch.tensor([_cached(session) for session in range(shape.sessions)], device=model.device)
+            model(cached, past_key_values=caches[shape.sessions])
+        new = torch.tensor([_new(shape.tokens)] * shape.sessions, device=model.device)
+        model(new, past_key_values=caches[shape.sessions])
+        caches[shape.sessions].crop(-shape.tokens)
 
     return one_pass
 
 
-def _theirs(model: PreTrainedModel) -> Callable[[int], None]:
-    cache = DynamicCache(config=model.config)
-    with torch.inference_mode():
-        model(torch.arange(5, 5 + CACHED, device=model.device)[None], past_key_values=cache)
+def _cached(session: int) -> range:
+    """Tokens that begin otherwise than any other session's: equal beginnings would share their pages."""
+    return range(5 + session, 5 + session + CACHED)
 
-    def one_pass(size: int) -> None:
-        model(torch.arange(9, 9 + size, device=model.device)[None], past_key_values=cache)
-        cache.crop(-size)
 
-    return one_pass
+def _new(tokens: int) -> range:
+    return range(9, 9 + tokens)
 
 
 def table(passes: Passes) -> str:
-    """Markdown."""
+    """Markdown: passes of one session, then, where there are such, of several beside them."""
     lines = [
         "| tokens | ours, ms | transformers, ms | times as fast (95 %) | floor, ms | ours / floor |",
         "|---|---|---|---|---|---|",
     ]
-    for size, durations in passes.by_tokens.items():
+    for tokens, durations in passes.by_tokens(1).items():
         ours, theirs, floor = (durations.quartiles(name)[0] * 1e3 for name in (OURS, THEIRS, FLOOR))
         ratio = durations.ratio(OURS, THEIRS)
-        lines.append(f"| {size} | {ours:.2f} | {theirs:.2f} | {ratio} | {floor:.2f} | {_over_floor(durations):.1f} |")
-    return "\n".join([*lines, "", f"Floor: {passes.weight_bytes / 1e9:.2f} GB at {passes.bandwidth / 1e9:.1f} GB/s."])
+        lines.append(f"| {tokens} | {ours:.2f} | {theirs:.2f} | {ratio} | {floor:.2f} | {_over_floor(durations):.1f} |")
+    lines += ["", f"Floor: {passes.weight_bytes / 1e9:.2f} GB at {passes.bandwidth / 1e9:.1f} GB/s."]
+    return "\n".join([*lines, *(["", *_batches(passes)] if len(passes.sessions) > 1 else [])])
+
+
+def _batches(passes: Passes) -> list[str]:
+    """Lines of Markdown."""
+    lines = [
+        f"| tokens of each | {' | '.join(map(_counted, passes.sessions))} |",
+        "|---|" + "---|" * len(passes.sessions),
+    ]
+    for tokens in passes.by_tokens(1):
+        found = [passes.by_shape[Shape(sessions, tokens)] for sessions in passes.sessions]
+        cells = [
+            f"{durations.quartiles(OURS)[0] * 1e3:.1f}; {durations.ratio(OURS, THEIRS).value:.2f}; "
+            f"{_over_floor(durations):.1f}"
+            for durations in found
+        ]
+        lines.append(f"| {tokens} | {' | '.join(cells)} |")
+    return [*lines, "", "Every cell: ours in ms; how many times as fast as transformers; ours / floor."]
+
+
+def _counted(sessions: int) -> str:
+    return f"{sessions} session{'s' if sessions > 1 else ''}"
+
+
+def plot(passes: Passes, file: Path) -> None:
+    """Write a PNG: a panel for every number of sessions."""
+    figure = Figure(figsize=(0.8 + 2.6 * len(passes.sessions), 2.8), layout="constrained", dpi=150)
+    panels = figure.subplots(1, len(passes.sessions), sharey=True, squeeze=False)[0]
+    for panel, sessions in zip(panels, passes.sessions, strict=True):
+        by_tokens = passes.by_tokens(sessions)
+        for name, colour in COLOURS.items():
+            low, median, high = np.array([_ordered(durations, name) for durations in by_tokens.values()]).T
+            panel.plot(list(by_tokens), median, marker=".", color=colour, label=name)
+            panel.fill_between(list(by_tokens), low, high, color=colour, alpha=0.2, linewidth=0)
+        panel.set_title(_counted(sessions), fontsize=9)
+        panel.set_xlabel("tokens of each", fontsize=8)
+        panel.set_ylim(bottom=0)
+        panel.tick_params(labelsize=8)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("ms of a pass, quartiles", fontsize=8)
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.savefig(file, metadata={"Software": None})
+
+
+def _ordered(durations: Durations, contender: str) -> tuple[float, float, float]:
+    """Quartiles in milliseconds, the lowest first."""
+    median, low, high = durations.quartiles(contender)
+    return 1e3 * low, 1e3 * median, 1e3 * high
 
 
 def as_json(passes: Passes) -> dict[str, object]:
-    by_tokens = {
-        str(size): {name: durations.quartiles(name) for name in durations.contenders}
+    by_shape = [
+        shape._asdict()
+        | {name: durations.quartiles(name) for name in durations.contenders}
         | {"ratio": durations.ratio(OURS, THEIRS)._asdict(), "over_floor": _over_floor(durations)}
-        for size, durations in passes.by_tokens.items()
-    }
-    return {"weight_bytes": passes.weight_bytes, "bytes_per_s": passes.bandwidth, "by_tokens": by_tokens}
+        for shape, durations in passes.by_shape.items()
+    ]
+    return {"weight_bytes": passes.weight_bytes, "bytes_per_s": passes.bandwidth, "by_shape": by_shape}
 
 
 def _over_floor(durations: Durations) -> float:
@@ -140,14 +220,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.step", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=GEOMETRIES, default="100m", help="parameters of the expanded target")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sessions", type=int, nargs="+", default=[1, 2, 4, 8], help="of a pass; one beside those")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/step"))
     chosen = parser.parse_args(argv)
+    drafted = drafting.measure(10 * chosen.turns)
     torch.set_num_threads(chosen.threads)
-    found = measure(target(chosen.size, chosen.cache), chosen.turns)
-    text = f"{table(found)}\n\n{chosen.size} target in bf16, {chosen.threads} thread(s), {machine.line()}\n"
-    save(chosen, "step", text, {"passes": as_json(found)})
+    shapes = [Shape(sessions, tokens) for sessions in sorted({1, *chosen.sessions}) for tokens in TOKENS]
+    found = measure(target(chosen.size, chosen.cache), chosen.turns, shapes)
+    target_is = f"{chosen.size} target in bf16, {chosen.threads} thread(s)"
+    text = f"{table(found)}\n\n{drafting.table(drafted)}\n\n{target_is}, the shipped draft on one, {machine.line()}\n"
+    out = save(chosen, "step", text, {"passes": as_json(found), "drafting": drafting.as_json(drafted)})
+    plot(found, out / "step.png")
 
 
 if __name__ == "__main__":

@@ -19,11 +19,12 @@ from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, plain_tokens, re
 from tests.core.verify_bench import Bench
 
 
-def test_a_useless_draft_is_soon_asked_for_next_to_nothing() -> None:
+@pytest.mark.parametrize("salt", range(1, 9))
+def test_a_useless_draft_is_soon_asked_for_next_to_nothing(salt: int) -> None:
     simulation = Simulation()
     asked = request(600, temperature=0.0)  # with dice of its own even a wrong draft would often guess right
     number = simulation.generate(asked)
-    simulation.join(simulation.draft(PASS / 20, ToyModel(salt=1)), number, asked)
+    simulation.join(simulation.draft(PASS / 20, ToyModel(salt=salt)), number, asked)
     simulation.run()
     proposed = [run.proposed for run in simulation.target.runs[number]]
     assert sum(proposed[50:]) / len(proposed[50:]) < 0.1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from core.asking import (
     BESIDE_OTHERS,
     BETWEEN_SCOUTS,
+    CLEARLY,
     EXPLORE,
     FIRST_PAUSE,
     LEARNING,
@@ -122,7 +123,7 @@ def test_a_chain_that_ends_where_it_is_not_worth_it_has_the_best_rate(
 @pytest.mark.parametrize("sessions", [1, 4])
 def test_a_plan_must_be_better_than_no_proposals_the_clearer_the_more_sessions(sessions: int) -> None:
     even = 1.5 * sessions  # tokens, where a pass takes a second and drafts half of one
-    clearly = 1.0 + BESIDE_OTHERS * (1.0 - 1.0 / sessions)
+    clearly = 1.0 + CLEARLY + BESIDE_OTHERS * (1.0 - 1.0 / sessions)
     answers = [
         pays(Prospect(times * clearly * even, 12, 0.5, sessions), sessions, costs(1.0, 0.0)) for times in (0.99, 1.01)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from core import draft_engine, overlap
+from core import draft_engine, overlap, preparing
 from core.draft_engine import DraftConfig, DraftEngine
 from core.draft_pass import Part
 from core.messages import MOST_BRANCHES, Commit, Propose
@@ -15,7 +15,7 @@ from core.overlap import PAUSE, Overlap
 from core.verify_engine import VerifyConfig
 from tests.core import simulation
 from tests.core.pair import opened
-from tests.core.simulation import PASS, VERIFIER, Draft, Simulation
+from tests.core.simulation import PASS, VERIFIER, Simulation
 from tests.core.test_overlap import Near
 from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, plain_tokens, request
 from tests.core.verify_bench import Bench
@@ -27,8 +27,8 @@ LENGTH = len(PROMPT) + 1  # of what is committed after the prefill
 class Always(Overlap):
     """Draws ahead in every round."""
 
-    def __init__(self, *, cheap: bool = True) -> None:
-        super().__init__(cheap=cheap)
+    def __init__(self) -> None:
+        super().__init__()
         self.verdicts, self.pause = MOST_BRANCHES, 0.0
 
     def observe(self, proposed: int, tokens: int, seconds: float, drafting: float) -> None:
@@ -277,17 +277,14 @@ def test_where_branches_were_lost_the_answer_is_repeated() -> None:
 # ---- both
 
 
-def answered(
-    monkeypatch: pytest.MonkeyPatch, choices: tuple[int, ...], share: float, *, cheap: bool = True
-) -> Simulation:
+def answered(monkeypatch: pytest.MonkeyPatch, choices: tuple[int, ...], share: float) -> Simulation:
     """An answer by a draft that takes `share` of a pass for a proposal, half a millisecond away."""
     monkeypatch.setattr(simulation, "TRIP", 0.0005)
     monkeypatch.setattr(overlap, "CHOICES", choices)
+    monkeypatch.setattr(preparing, "LEARNING", 0)
     one, asked = Simulation(), request(600)
     number = one.generate(asked)
-    draft = one.draft(share * PASS / VerifyConfig().num_speculative_tokens, Near())
-    draft.engine._overlap = Overlap(cheap=cheap)
-    one.join(draft, number, asked)
+    one.join(one.draft(share * PASS / VerifyConfig().num_speculative_tokens, Near()), number, asked)
     one.run()
     assert tuple(token for run in one.target.runs[number] for token in run.tokens) == plain_tokens(asked)
     return one
@@ -301,10 +298,3 @@ def test_the_way_to_the_draft_and_back_is_hidden_too(monkeypatch: pytest.MonkeyP
     assert waited < 0.25 * before
     saved = serial.passes[-1][1] - ahead.passes[-1][1]
     assert saved >= 0.7 * 1e-6 * before
-
-
-def test_a_light_draft_that_would_be_in_the_targets_way_is_left_serial(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = answered(monkeypatch, (0, MOST_BRANCHES), 0.05, cheap=False)
-    [draft] = one.drafts.values()
-    assert isinstance(draft, Draft)
-    assert draft.engine.counts["rounds_foreseen"] <= 2

@@ -16,11 +16,11 @@ def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
     few = ["--turns", "1", "--prompts", "1", "--max-tokens", "6"]
     gpu.main(["--device", "cpu", "--target", "tiny", *few, "--cache", str(tmp_path), "--out", str(tmp_path)])
     passes, decoding = _left(tmp_path, "passes"), _left(tmp_path, "decoding")
-    for of, sizes in (("target", gpu.TOKENS), ("draft", (1,))):
+    for of, shapes in (("target", gpu.SHAPES), ("draft", [step.Shape(1, 1)])):
         measured = passes[of]
-        assert list(measured["by_tokens"]) == [str(size) for size in sizes]
-        for durations in measured["by_tokens"].values():
-            assert durations.keys() == {step.OURS, step.THEIRS, step.FLOOR, "ratio", "over_floor"}
+        assert [step.Shape(one["sessions"], one["tokens"]) for one in measured["by_shape"]] == shapes
+        for durations in measured["by_shape"]:
+            assert durations.keys() == {*step.Shape._fields, step.OURS, step.THEIRS, step.FLOOR, "ratio", "over_floor"}
             assert durations["over_floor"] == pytest.approx(durations[step.OURS][0] / durations[step.FLOOR][0])
         assert min(_numbers(measured)) > 0
     assert min(passes["draft_in_a_loop"]) > 0
@@ -40,6 +40,8 @@ def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
 def _left(out: Path, name: str) -> dict[str, Any]:
     """The figures, which the text beside them is about."""
     found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    if name != "numerics":
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert found["facts"]["device_name"] == found["facts"]["device"] == "cpu"
     text = (out / f"{name}.md").read_text()
     assert "tiny target in bf16 on cpu" in text

@@ -1,0 +1,63 @@
+"""An ingress that notes when what happened for a generation: the service's own, beside it in a replica of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from core.generation import GenerationRequest
+from core.messages import OpenSession
+from serve_app.ingress import SpeculativeIngress
+from serve_app.service import ChoiceRun, Speculation
+from tests.bench.moments import ASKED, DRAFT, FIRST, OPEN, ROUTED, ROUTER, SECOND, Noted
+
+
+class TracedIngress(SpeculativeIngress):
+    """Takes one request at a time."""
+
+    noted: Noted
+
+    async def generate(
+        self, requests: list[GenerationRequest], speculation: Speculation
+    ) -> AsyncGenerator[ChoiceRun, None]:
+        self.noted = {}
+        self._note(ASKED)
+        async with aclosing(super().generate(requests, speculation)) as runs:
+            async for run in runs:
+                self._note(SECOND if FIRST in self.noted else FIRST)
+                yield run
+
+    async def route(self, tokens: Sequence[int]) -> str:
+        self._note(ROUTER)
+        task = await super().route(tokens)
+        self._note(ROUTED)
+        return task
+
+    def open_draft(self, task: str, opened: OpenSession) -> Any:
+        self._note(DRAFT)
+        return _Noting(self, super().open_draft(task, opened))
+
+    async def last(self) -> Noted:
+        """Of the last generation."""
+        return self.noted
+
+    def _note(self, what: str) -> None:
+        self.noted.setdefault(what, time.monotonic())
+
+
+class _Noting:
+    """A draft's stream, of which the first item is noted."""
+
+    def __init__(self, ingress: TracedIngress, stream: Any) -> None:
+        self._ingress = ingress
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[None]:
+        async for item in self._stream:
+            self._ingress._note(OPEN)
+            yield item
+
+    def cancel(self) -> None:
+        self._stream.cancel()
