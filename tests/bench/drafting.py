@@ -65,19 +65,20 @@ def _engine() -> Callable[[], float]:
     opened = _opened()
 
     def propose() -> Sequence[int]:
-        while not (said := engine.outgoing()):
+        """All of it: what is not complete was said only because this process had to wait."""
+        while True:
+            for _, proposal in engine.outgoing():
+                if len(proposal.tokens) == TOKENS:
+                    return proposal.tokens
             engine.step()
-        [(_, proposal)] = said
-        return proposal.tokens
 
     def once() -> float:
         engine.open(opened, PEER)
         verdict = Commit(opened.session, CACHED, tuple(propose()))  # all of it is right
         began = time.perf_counter()
         engine.receive(PEER, verdict)
-        proposed = propose()
+        propose()
         seconds = time.perf_counter() - began
-        assert len(proposed) == TOKENS
         engine.close(opened.session)
         return seconds
 
