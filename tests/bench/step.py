@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from core.model.base import Rows
@@ -187,9 +188,10 @@ def plot(passes: Passes, file: Path) -> None:
             panel.fill_between(list(by_tokens), low, high, color=colour, alpha=0.2, linewidth=0)
         panel.set_title(_counted(sessions), fontsize=9)
         panel.set_xlabel("tokens of each", fontsize=8)
-        panel.set_ylim(bottom=0)
+        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         panel.tick_params(labelsize=8)
         panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("ms of a pass, quartiles", fontsize=8)
     panels[0].legend(frameon=False, fontsize=8)
     figure.savefig(file, metadata={"Software": None})
