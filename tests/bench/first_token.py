@@ -38,7 +38,7 @@ from tests.bench.over_http import LOOPBACK, as_served
 from tests.bench.paired import Durations, Ratio, rotated
 
 PLACE = "traced"
-WAYS: dict[str, Speculation] = {"as routed": AS_ROUTED, "its draft named": {"task": GENERAL}, "speculation off": OFF}
+WAYS: dict[str, Speculation] = {"as routed": AS_ROUTED, "general named": {"task": GENERAL}, "speculation off": OFF}
 ROUTED_WAY, NAMED_WAY, PLAIN_WAY = WAYS
 SPANS = {  # from what to what, for the picture
     "client: the first chunk": ("", ARRIVED),
