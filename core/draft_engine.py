@@ -234,7 +234,7 @@ class DraftEngine:
         return lines
 
     def _verdicts(self, session: DraftSession) -> int:
-        """For how many verdicts at most to prepare, now."""
+        """For how many verdicts to prepare at the most; what is hardly any work only where the verifier lets it."""
         return 0 if self._overlap.light and not session.prepares else self._overlap.verdicts
 
     def _most_prepared(self, session: DraftSession) -> int:

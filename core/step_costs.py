@@ -82,7 +82,7 @@ class StepCosts:
         return self._told[rows]
 
     def at_rest(self, rows: int) -> float:
-        """The same at a pace that stays."""
+        """As `seconds`, but at a pace that does not follow what passes have lately taken."""
         return self.seconds(rows) / self._pace
 
     def per_row(self, rows: int, more: int) -> float:

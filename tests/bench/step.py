@@ -28,7 +28,7 @@ from tests.bench.output import save
 from tests.bench.paired import Durations
 
 CACHED = 200
-PAGES = 16  # of a session, enough for what is cached and a pass's tokens
+PAGES, HELD = 16, 4  # of a model, and how many sessions they hold with a pass's tokens
 TOKENS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 OURS, THEIRS, FLOOR = "ours", "transformers", "floor"
 COLOURS = {OURS: bars.OURS, THEIRS: bars.THEIRS, FLOOR: bars.NEUTRAL}
@@ -79,7 +79,7 @@ class Memory:
 
 def measure(directory: Path, turns: int, shapes: Sequence[Shape], device: str = "cpu", *, exact: bool = True) -> Passes:
     most = max(shape.sessions for shape in shapes)
-    ours = load_model(directory, dtype=torch.bfloat16, num_pages=PAGES * most, device=device, exact=exact)
+    ours = load_model(directory, dtype=torch.bfloat16, num_pages=PAGES * -(-most // HELD), device=device, exact=exact)
     theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval().to(device)
     weight_bytes = 2 * sum(parameter.numel() for parameter in theirs.parameters())
     memory = Memory(device)

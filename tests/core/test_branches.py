@@ -262,6 +262,30 @@ def test_a_light_draft_prepares_once_others_have_answered() -> None:
 
 
 @pytest.mark.usefixtures("ahead")
+@pytest.mark.parametrize("light", [True, False], ids=["light", "heavy"])
+def test_only_a_light_draft_leaves_it_to_the_verifier_whether_it_prepares(light: bool) -> None:
+    engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), Clock())
+    engine._overlap.light = light
+    for number, (told, prepares) in enumerate([(False, not light), (True, True)]):
+        engine.open(opened(request(60), number, ahead=3), VERIFIER)
+        engine.receive(VERIFIER, Commit(number, len(PROMPT), ANSWER[:1], prepare=told))
+        assert bool(said(engine)[-1].branches) == prepares
+        engine.close(number)
+
+
+@pytest.mark.usefixtures("ahead")
+def test_a_session_that_was_told_nothing_yet_prepares_as_others_were_told() -> None:
+    engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), Clock())
+    engine._overlap.light = True
+    engine.open(opened(request(60), 1, ahead=3), VERIFIER)
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), ANSWER[:1], prepare=False))
+    engine.close(1)
+    engine.open(opened(request(60), 2, ahead=3), VERIFIER)
+    said(engine)
+    assert not engine.counts["prepared"]
+
+
+@pytest.mark.usefixtures("ahead")
 def test_where_branches_were_lost_the_answer_is_repeated() -> None:
     clock = Clock()
     engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), clock)

@@ -114,7 +114,7 @@ def test_no_draft_makes_it_slower_than_serial_drafting(
     assert ahead < 1.02 * serial
 
 
-def test_a_draft_that_costs_next_to_nothing_prepares_always() -> None:
+def test_a_draft_that_costs_next_to_nothing_prepares_where_that_costs_nothing() -> None:
     _, draft = generated(PASS * WORTH / 8, Near())
     assert draft.engine.counts["rounds_foreseen"] >= 0.5 * draft.engine.counts["rounds"]
 

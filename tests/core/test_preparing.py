@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from core.messages import Commit
 from core.model.base import Rows
 from core.preparing import BLOCK, EXPLORE, LEARNING, Preparing
 from tests.core.simulation import PASS, Draft, Simulation
@@ -93,7 +92,3 @@ def test_a_light_draft_prepares_where_it_has_a_core_and_not_where_that_is_the_ta
     share = {draft: draft.engine.counts["rounds_foreseen"] / draft.engine.counts["rounds"] for draft in (beside, apart)}
     assert share[apart] > 0.4
     assert share[beside] < 0.3 * share[apart]
-
-
-def test_a_verdict_of_an_older_verifier_leaves_it_to_the_draft() -> None:
-    assert Commit(1, 2, (3,)).prepare
