@@ -203,19 +203,20 @@ def test_the_demo_answers_every_task_exactly_and_leaves_nothing(tmp_path: Path, 
     config, most = gathering
     demo = Command(tmp_path, "demo", "--config", str(config), "--prompts-per-task", "1", "--json")
     try:
-        started = threading.Event()
+        said: list[str] = []
 
         def watch() -> None:
-            for _ in demo.process.stderr or ():
+            for line in demo.process.stderr or ():
                 demo.processes()
-                started.set()
+                said.append(line)
 
         watching = threading.Thread(target=watch)
         watching.start()
-        found = json.loads(demo.stdout.read())
+        told = demo.stdout.read()
         watching.join()
-        assert demo.process.wait(timeout=30) == 0
-        assert started.is_set()
+        assert demo.process.wait(timeout=30) == 0, "".join(said)
+        assert said
+        found = json.loads(told)
         assert list(found["tasks"]) == list(TASKS)
         assert [task["equal"] for task in found["tasks"].values()] == [1] * len(TASKS)
         assert found["all_equal"]
