@@ -97,7 +97,8 @@ def _deploy(served: Served, host: str, port: int, reached_at: str, console: Cons
         try:
             applications.run(served, host, port)
         except RuntimeError as error:
-            raise StartFailed(str(error)) from error
+            # what an actor raised comes with the traceback of its process, and `cause` is what it said
+            raise StartFailed(str(getattr(error, "cause", error))) from error
         _wait_until_healthy(url)
     return url
 

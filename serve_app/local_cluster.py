@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +31,11 @@ PLENTY = 10_000.0  # of every named resource: those name kinds of node, and this
 GRACE_SECONDS = 5.0
 # Ray's sockets lie in its directory and their paths are limited to about 100 bytes, too few for some TMPDIRs.
 SHORT_TEMP = "/tmp"
+# Ray's start opens some forty listeners and a hundred connections on ports that the system gives away (Linux: from
+# 32768 up). One chosen among those is now and then gone when its turn comes. These lie between Ray's workers' and its
+# Serve replicas', in an order of this process's own.
+PORTS = range(20_000, 30_000)
+_untaken = iter(secrets.SystemRandom().sample(PORTS, len(PORTS)))
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -64,9 +69,14 @@ def local_cluster(cpus: float, gpus: float, kinds: set[str], *, jobs: bool = Fal
 
 
 def free_port(host: str) -> int:
-    """A port nothing listens on."""
-    with _bound(host, 0) as probe:
-        return int(probe.getsockname()[1])
+    """A port nothing listens on, given neither to who asks the system for any nor twice by this process.
+
+    Raises `ConfigError` where there is none.
+    """
+    for port in _untaken:
+        with suppress(OSError), _bound(host, port):
+            return port
+    raise ConfigError(f"no port of {host} from {PORTS.start} to {PORTS.stop - 1} is free; end something that uses them")
 
 
 def check_port(host: str, port: int) -> None:
@@ -82,13 +92,13 @@ def check_port(host: str, port: int) -> None:
 
 
 @contextmanager
-def _bound(host: str, port: int) -> Iterator[socket.socket]:
+def _bound(host: str, port: int) -> Iterator[None]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         # As servers do: the port of a service that has just ended is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
-        yield probe
+        yield
 
 
 def end_like_interrupt() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -43,7 +44,7 @@ class Command:
 
     def processes(self) -> list[str]:
         """Command lines of all that it has started and that still runs, itself included."""
-        found = [" ".join(process.cmdline()) for process in psutil.process_iter() if self._started(process)]
+        found = [line for process in psutil.process_iter() if (line := self._line(process)) is not None]
         self._directories |= {match for line in found for match in re.findall(r"/tmp/taskspec-\w+", line)}
         return found
 
@@ -54,12 +55,14 @@ class Command:
     def kill(self) -> None:
         """Whatever happens in a test, nothing outlives it."""
         for process in psutil.process_iter():
-            if self._started(process):
-                process.kill()
+            if self._line(process) is not None:
+                with suppress(psutil.NoSuchProcess):  # ended meanwhile
+                    process.kill()
         self.process.communicate()
 
-    def _started(self, process: psutil.Process) -> bool:
+    def _line(self, process: psutil.Process) -> str | None:
+        """Its command line, if it is one of this command's."""
         try:
-            return process.environ().get(MARK) == self._mark
+            return " ".join(process.cmdline()) if process.environ().get(MARK) == self._mark else None
         except psutil.Error:  # ended meanwhile, or somebody else's
-            return False
+            return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from core.family.corpora import TASKS, Item, items
 from serve_app.applications import CORE, core_application, draft_application, targets
 from serve_app.bundled import Served, with_bundle
 from serve_app.config import GENERAL, ServiceConfig, load_config, pool_application
+from serve_app.local_cluster import free_port
 from tests.service.adversarial import AdversarialPool
 from tests.service.unhurried_verifier import UnhurriedVerifier
 
@@ -125,17 +125,11 @@ def _served() -> Served:
     return replace(shipped, drafts=drafts | {ADVERSARIAL: None, LATE: None})
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     served = _served()
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
-    port = _free_port()
+    port = free_port("127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import httpx2 as httpx
 import pytest
 
 from core.errors import ConfigError
+from serve_app.local_cluster import free_port
 from tests.serve_app.command import ROOT, Command
 from tests.train_jobs.small import SMALL, written
 from train_jobs import job
@@ -35,18 +35,10 @@ class Cluster(NamedTuple):
         return {job["submission_id"]: job["status"] for job in jobs if job["submission_id"]}
 
 
-def free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     names = ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port")
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    ports = {name: free_port("127.0.0.1") for name in names}
     with tempfile.TemporaryDirectory(prefix="ts") as directory:  # a short path: Ray's sockets lie in it
         token = Path(directory) / "token"
         token.write_text(TOKEN)
@@ -168,7 +160,7 @@ def test_a_missing_or_wrong_token_is_told_with_what_to_set_and_never_shown(
 @pytest.mark.parametrize("address", ["http://127.0.0.1:{port}", "127.0.0.1:{port}", "auto"])
 def test_an_address_without_a_dashboard_is_told_in_a_line(address: str) -> None:
     with pytest.raises(ConfigError, match="give the URL of the cluster's dashboard"):
-        job.submit(RetrainConfig(**SMALL), (), address.format(port=free_ports(1)[0]), as_json=False)
+        job.submit(RetrainConfig(**SMALL), (), address.format(port=free_port("127.0.0.1")), as_json=False)
 
 
 def test_paths_become_absolute_and_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
