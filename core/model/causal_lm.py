@@ -187,7 +187,7 @@ def load_model(
         compiled = device.type == "cpu"
     shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
     with torch.inference_mode():
-        cache = torch.zeros(shape, dtype=torch.float32 if compiled else dtype, device=device)
+        cache = torch.zeros(shape, dtype=dtype, device=device)
         tensors = Tensors(config, weights)
         decoder = _compiled(config, tensors, cache) if compiled else _in_torch(config, tensors, cache, exact=exact)
     weights.check_all_merged()

@@ -6,12 +6,24 @@ A row's sums are taken in the order of the tokens it sees, whoever reads along.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import prange, types
+from numba.extending import overload
+from numpy.typing import NDArray
 
 from core.model.compiling import Array, Integers, exponential, in_parallel, inner, total
 from core.model.registers import ROWS_AT_ONCE, WIDTH, add_product
+from core.model.rounding import rounded
+
+Held = Array | NDArray[np.uint32]
+"""Keys or values in pages, of each kv head [pages, ...]: keys [head_dim, tokens each], values [tokens each, head_dim].
+
+In fp32, or two in a word in bf16: of keys two of the head's dimensions, of values those of two tokens.
+"""
+LOWER = np.uint32(0xFFFF)  # of a word: what comes first
 
 
 @inner
@@ -25,28 +37,82 @@ def _weigh(scores: Array, scale: np.float32) -> np.float32:
     return total(scores.copy())
 
 
+def _keep_numbers(key: Array, value: Array, place: int, keys: Array, values: Array) -> None:
+    for i in range(key.shape[0]):
+        keys[i, place] = key[i]
+        values[place, i] = value[i]
+
+
+def _keep_words(key: Array, value: Array, place: int, keys: NDArray[np.uint32], values: NDArray[np.uint32]) -> None:
+    for i in range(keys.shape[0]):
+        keys[i, place] = rounded(key[2 * i], key[2 * i + 1])
+    line, nothing = values[place // 2], np.float32(0)
+    for i in range(value.shape[0]):
+        if place % 2:
+            line[i] = rounded(nothing, value[i]) | (line[i] & LOWER)
+        else:
+            line[i] = rounded(value[i], nothing)
+
+
+def keep(key: Array, value: Array, place: int, keys: Held, values: Held) -> None:
+    """Put a token's [head_dim] in its place in a page. Places are filled in order, whatever they held before."""
+    raise NotImplementedError
+
+
+@overload(keep, strict=False)
+def _choose_keep(key: Any, value: Any, place: Any, keys: Any, values: Any) -> Callable[..., Any]:  # noqa: ARG001
+    return _keep_numbers if keys.dtype == types.float32 else _keep_words
+
+
 @inner
-def _mix(weights: Array, values: Array, out: Array) -> None:
-    """Add to `out` [rows, head_dim] a page's first `values` [tokens, head_dim] by their `weights` [rows, tokens]."""
-    size = out.shape[1]
+def _add_lines(weights: Array, lines: NDArray[Any], out: Array) -> None:
+    """Add `weights` [rows, tokens] @ `lines` [tokens, head_dim], or of two tokens each, to `out` [rows, head_dim]."""
+    rows, size = out.shape
     whole = size - size % WIDTH
-    add_product(weights, values[:, :whole], out)
-    for row in range(out.shape[0] if whole < size else 0):
-        for at in range(values.shape[0]):
-            for i in range(whole, size):
-                out[row, i] += weights[row, at] * values[at, i]
+    add_product(weights, lines[:, :whole], out)
+    if whole < size:
+        rest, part = np.zeros((lines.shape[0], WIDTH), lines.dtype), np.zeros((rows, WIDTH), np.float32)
+        rest[:, : size - whole] = lines[:, whole:]
+        part[:, : size - whole] = out[:, whole:]
+        add_product(weights, rest[:, 0:], part[:, 0:])
+        out[:, whole:] = part[:, : size - whole]
+
+
+def _mix_numbers(weights: Array, values: Array, tokens: int, out: Array) -> None:
+    _add_lines(weights, values[:tokens], out)
+
+
+def _mix_words(weights: Array, values: NDArray[np.uint32], tokens: int, out: Array) -> None:
+    pairs, odd = divmod(tokens, 2)
+    if pairs:
+        _add_lines(weights, values[:pairs], out)
+    if odd:  # what shares its words may be a later token's
+        alone = np.zeros((weights.shape[0], 2), np.float32)
+        alone[:, 0] = weights[:, tokens - 1]
+        _add_lines(alone[:, 0:], (values[pairs : pairs + 1] & LOWER)[:, 0:], out)
+
+
+def _mix(weights: Array, values: Held, tokens: int, out: Array) -> None:
+    """Add to `out` [rows, head_dim] what a page's first `tokens` hold by their `weights` [rows, tokens and more]."""
+    raise NotImplementedError
+
+
+@overload(_mix, strict=False)
+def _choose_mix(weights: Any, values: Any, tokens: Any, out: Any) -> Callable[..., Any]:  # noqa: ARG001
+    return _mix_numbers if values.dtype == types.float32 else _mix_words
 
 
 @inner
-def _attend(queries: Array, keys: Array, values: Array, pages: Integers, seen: int, scores: Array, out: Array) -> None:
+def _attend(queries: Array, keys: Held, values: Held, pages: Integers, seen: int, scores: Array, out: Array) -> None:
     """One head's `out` [rows, head_dim] for `queries` of a session's next rows, the first of which has `seen` tokens.
 
-    Keys [pages, head_dim, tokens each], values [pages, tokens each, head_dim]; `scores` [rows, tokens of whole pages].
+    Keys and values [pages, ...]; `scores` [rows, tokens of whole pages].
     """
-    rows, each = queries.shape[0], values.shape[1]
+    rows, each = queries.shape[0], keys.shape[2]
     scores[:] = 0
     for begin in range(0, seen + rows - 1, each):
-        add_product(queries, keys[pages[begin // each]][:, 0:], scores[:, begin:])
+        columns = min(each, (seen + rows - 1 - begin + WIDTH - 1) // WIDTH * WIDTH)
+        add_product(queries, keys[pages[begin // each]][:, :columns], scores[:, begin:])
     scale = np.float32(1) / np.float32(math.sqrt(queries.shape[1]))
     totals = np.empty(rows, np.float32)
     for row in range(rows):
@@ -54,11 +120,11 @@ def _attend(queries: Array, keys: Array, values: Array, pages: Integers, seen: i
     out[:] = 0
     shared = seen - seen % each  # tokens of pages that all rows see whole
     for begin in range(0, shared, each):
-        _mix(scores[:, begin:], values[pages[begin // each]], out)
+        _mix(scores[:, begin:], values[pages[begin // each]], each, out)
     for row in range(rows):
         for begin in range(shared, seen + row, each):
             last = min(each, seen + row - begin)
-            _mix(scores[row : row + 1, begin:], values[pages[begin // each]][:last], out[row : row + 1])
+            _mix(scores[row : row + 1, begin:], values[pages[begin // each]], last, out[row : row + 1])
         for i in range(out.shape[1]):
             out[row, i] /= totals[row]
 
@@ -77,9 +143,9 @@ def _neighbours(positions: Integers, pages: Integers, each: int) -> Integers:
 
 
 def _attend_all(
-    heads: Array, positions: Integers, pages: Integers, keys: Array, values: Array, num_heads: int, out: Array
+    heads: Array, positions: Integers, pages: Integers, keys: Held, values: Held, num_heads: int, out: Array
 ) -> None:
-    each = values.shape[2]
+    each = keys.shape[3]
     begins = _neighbours(positions, pages, each)
     for unit in prange((begins.shape[0] - 1) * num_heads):
         part, head = unit // num_heads, unit % num_heads
@@ -97,16 +163,16 @@ def attend(
     heads: Array,
     positions: Integers,
     pages: Integers,
-    keys: Array,
-    values: Array,
+    keys: Held,
+    values: Held,
     num_heads: int,
     threads: int | None,
     out: Array,
 ) -> None:
     """`out` [rows, heads, head_dim] for the queries, which come first of `heads` [rows, all heads, head_dim].
 
-    The rows stand at `positions` in sessions with `pages` [rows, most]; keys [kv heads, pages, head_dim, tokens each],
-    values [kv heads, pages, tokens each, head_dim]. `threads` as for products.
+    The rows stand at `positions` in sessions with `pages` [rows, most]; keys and values are a layer's. `threads` as for
+    products.
     """
     if threads is None:
         _alone(heads, positions, pages, keys, values, num_heads, out)

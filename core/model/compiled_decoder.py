@@ -28,7 +28,7 @@ _NO_NOISE = np.empty((0, 0, 0), np.float32)
 
 
 class CompiledDecoder:
-    """Computes in fp32, its weights in their own dtype, on as many threads as torch has when it is made.
+    """Computes in fp32, its weights, keys and values in their own dtype, on as many threads as torch has when made.
 
     `cache`: [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim].
     """
@@ -37,7 +37,7 @@ class CompiledDecoder:
 
     def __init__(self, config: ModelConfig, tensors: Tensors, cache: torch.Tensor) -> None:
         rotary = Rotary(config, torch.float32, cache.device)
-        self._cache: Array = cache.view(*cache.shape[:-1], PAGE_SIZE, config.head_dim).numpy()
+        self._cache = _halves(cache, config.head_dim)
         self._vocab_size = config.vocab_size
         self._model: kernels.Model = (
             _array(tensors.embedding),
@@ -84,6 +84,13 @@ class CompiledDecoder:
     def _gather_team(self) -> None:
         if self._threads is not None:
             numba.set_num_threads(self._threads)  # of the thread that calls
+
+
+def _halves(cache: torch.Tensor, head_dim: int) -> kernels.Cache:
+    """Keys and values, each in its own shape: not copied."""
+    held = cache.numpy() if cache.dtype == torch.float32 else cache.view(torch.int32).numpy().view(np.uint32)
+    keys, values = np.split(held, 2, axis=1)
+    return keys.reshape(*keys.shape[:3], -1, PAGE_SIZE), values.reshape(*values.shape[:3], -1, head_dim)
 
 
 def _guess(found: list[int], lead: float) -> Guess:

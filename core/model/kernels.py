@@ -1,7 +1,7 @@
 """The decoder as loops that numba compiles: a pass is one call, where torch would take some twenty for each layer.
 
-Arrays in, arrays out: fp32 but for weights, C order, sizes by their shapes; one without elements stands for what a
-model does not have. What is computed of a row is computed alike whatever else is in the pass.
+Arrays in, arrays out: fp32 but for weights and what the cache holds, sizes by their shapes; one without elements stands
+for what a model does not have. What is computed of a row is computed alike whatever else is in the pass.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import math
 
 import numpy as np
 
-from core.model.compiled_attention import attend
+from core.model.compiled_attention import Held, attend, keep
 from core.model.compiling import Array, Doubles, Integers, entry, exponential, inner, kept_of, total
 from core.model.products import WORDS, Weight, multiply
 
 Layers = tuple[Array, Weight, Array, Array, Weight, Array, Array, Weight, Array, Weight, Array]
 """Of all layers [layers, ...]: norm, qkv, its bias, qk_norm, out, its bias; the MLP's norm, gate_up and down alike."""
+Cache = tuple[Held, Held]
+"""Keys and values as attention reads them, of all layers [layers, ...]."""
 Model = tuple[Array, Array, Array, np.float32, int, int, Layers, Array, Weight, Array]
 """Embedding, cos and sin [context, head_dim], eps, how many heads and gates; layers; the head's norm, weight, bias."""
 
@@ -49,15 +51,15 @@ def _place(
     heads: Array,
     positions: Integers,
     pages: Integers,
-    keys: Array,
-    values: Array,
+    keys: Held,
+    values: Held,
     cos: Array,
     sin: Array,
     eps: np.float32,
     qk_norm: Array,
 ) -> None:
     """Norm and rotate queries and keys of `heads` [rows, heads + 2 * kv heads, head_dim]; store keys and values."""
-    num_keys, each = keys.shape[0], values.shape[2]
+    num_keys, each = keys.shape[0], keys.shape[3]
     num_rotated = heads.shape[1] - num_keys
     for row in range(heads.shape[0]):
         at = positions[row]
@@ -67,9 +69,8 @@ def _place(
             _turn(heads[row, head], cos[at], sin[at])
         page, place = pages[row, at // each], at % each
         for own in range(num_keys):
-            for i in range(heads.shape[2]):
-                keys[own, page, i, place] = heads[row, num_rotated - num_keys + own, i]
-                values[own, page, place, i] = heads[row, num_rotated + own, i]
+            key, value = heads[row, num_rotated - num_keys + own], heads[row, num_rotated + own]
+            keep(key, value, place, keys[own, page], values[own, page])
 
 
 @inner
@@ -77,8 +78,8 @@ def _attention(
     x: Array,
     positions: Integers,
     pages: Integers,
-    keys: Array,
-    values: Array,
+    keys: Held,
+    values: Held,
     cos: Array,
     sin: Array,
     eps: np.float32,
@@ -136,25 +137,24 @@ def forward(
     positions: Integers,
     pages: Integers,
     wanted: Integers,
-    cache: Array,
+    cache: Cache,
     model: Model,
     threads: int | None,
     logits: Array,
 ) -> None:
     """A pass over rows that stand at `positions` [rows] in sessions with `pages` [rows, most].
 
-    Adds to `cache` [layers, 2 * kv heads, pages, tokens each, head_dim]; leaves the `logits` [wanted, ids] of some.
+    Adds to `cache`; leaves the `logits` [wanted, ids] of some.
     """
     embedding, cos, sin, eps, num_heads, num_gates, layers, norm, head, head_bias = model
     norms, qkv, qkv_bias, qk_norm, out, out_bias, mlp_norms, gate_up, gate_up_bias, down, down_bias = layers
     x = np.empty((tokens.shape[0], embedding.shape[1]), np.float32)
     for row in range(tokens.shape[0]):
         x[row] = embedding[tokens[row]]
-    _, stored, num_pages, each, size = cache.shape
-    for at in range(cache.shape[0]):
-        keys = cache[at][: stored // 2].reshape(stored // 2, num_pages, size, each)
+    keys, values = cache
+    for at in range(keys.shape[0]):
         weights = norms[at], qkv[at], qkv_bias[at], qk_norm[at], out[at], out_bias[at]
-        _attention(x, positions, pages, keys, cache[at][stored // 2 :], cos, sin, eps, num_heads, threads, *weights)
+        _attention(x, positions, pages, keys[at], values[at], cos, sin, eps, num_heads, threads, *weights)
         _mlp(x, eps, num_gates, threads, mlp_norms[at], gate_up[at], gate_up_bias[at], down[at], down_bias[at])
     chosen, normed = x[wanted], np.empty((wanted.shape[0], x.shape[1]), np.float32)
     _normalise_all(chosen, norm, eps, normed)
@@ -186,7 +186,7 @@ def draw(
     positions: Integers,
     pages: Integers,
     ends: Integers,
-    cache: Array,
+    cache: Cache,
     model: Model,
     threads: int | None,
     num_ids: int,
@@ -231,7 +231,8 @@ def compile_for(weights: str, threads: int | None) -> None:
     sizes, head = "float32, int64, int64", f"{vector}, {weight}, {vector}"
     model = f"Tuple(({matrix}, {matrix}, {matrix}, {sizes}, Tuple(({', '.join(layers)})), {head}))"
     rows, team = "int64[::1], int64[::1], int64[:, ::1], int64[::1]", "none" if threads is None else "int64"
-    always = f"{rows}, float32[:, :, :, :, ::1], {model}, {team}"
+    held = "float32" if weights == "float32" else "uint32"
+    always = f"{rows}, UniTuple({held}[:, :, :, :, :], 2), {model}, {team}"
     ending = ", ".join(4 * ["float64[::1]"])
     with kept_of(forward):
         forward.compile(f"void({always}, {matrix})")

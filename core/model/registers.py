@@ -56,9 +56,9 @@ def _everywhere(builder: Any, number: Any, kind: Any) -> Any:
 class _Columns:
     """Writes loops that multiply some vectors of a weight's columns with some rows, whose sums stay in registers."""
 
-    def __init__(self, builder: Any, of_words: bool, weight: Matrix, x: Matrix, out: Matrix) -> None:
+    def __init__(self, builder: Any, of_words: bool, by_pairs: bool, weight: Matrix, x: Matrix, out: Matrix) -> None:
         self._builder = builder
-        self._of_words = of_words
+        self._of_words, self._by_pairs = of_words, by_pairs
         self._weight, self._x, self._out = weight, x, out
 
     def loop(self, rows: int, vectors: int, first: Any, end: Any, done: Any) -> None:
@@ -92,7 +92,7 @@ class _Columns:
     def _products(self, step: Any, sums: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
         """`sums`, as many vectors of each row as of weights, and what this step's inputs add to them."""
         builder = self._builder
-        if self._of_words and NATIVE:
+        if self._by_pairs:
             return self._pairs(step, sums, weights)
         if not self._of_words:
             return self._added(step, sums, [builder.bitcast(words, _FLOATS) for words in weights], 4, 0)
@@ -142,7 +142,7 @@ def _add_few(context: Any, rows: Any, wide: Any, first: Any, end: Any, weight: A
         builder.function.attributes.add("noinline")  # it is long, and compiling its callers would take longer
         arrays = zip(signature.args[4:], arguments[4:], strict=True)
         matrices = [matrix_of(context, builder, kind, value) for kind, value in arrays]
-        columns = _Columns(builder, weight.dtype == types.uint32, *matrices)
+        columns = _Columns(builder, weight.dtype == types.uint32, x.dtype == types.uint32, *matrices)
         shapes = [(number, 2) for number in range(1, ROWS_AT_ONCE + 1)]
         shapes += [(number, 4) for number in range(1, ROWS_AT_ONCE // 2 + 1)]
         done = builder.append_basic_block()

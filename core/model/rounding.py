@@ -15,7 +15,7 @@ _WORD = ir.IntType(32)
 
 
 @intrinsic
-def _rounded(context: Any, first: Any, second: Any) -> Any:  # noqa: ARG001
+def rounded(context: Any, first: Any, second: Any) -> Any:  # noqa: ARG001
     """Two fp32 numbers rounded to bf16, to even where they lie between, the first in the word's lower half.
 
     What is no number stays none: its bits, which rounding could carry into a number's, are replaced.
@@ -40,7 +40,7 @@ def _rounded(context: Any, first: Any, second: Any) -> Any:  # noqa: ARG001
 def round_pairs(x: Array, words: NDArray[np.uint32]) -> None:
     """`x` [inputs] two to a word; 0 in `words` of which there are more."""
     for at in range(x.shape[0] // 2):
-        words[at] = _rounded(x[2 * at], x[2 * at + 1])
+        words[at] = rounded(x[2 * at], x[2 * at + 1])
     if x.shape[0] % 2:
-        words[x.shape[0] // 2] = _rounded(x[-1], np.float32(0))
+        words[x.shape[0] // 2] = rounded(x[-1], np.float32(0))
     words[(x.shape[0] + 1) // 2 :] = 0

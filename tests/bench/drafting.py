@@ -105,7 +105,7 @@ def _layers() -> Callable[[], float]:
     decoder = model._decoder
     if not isinstance(decoder, CompiledDecoder):
         raise SystemExit("drafts here are computed by torch, beside which no bare loop is known")
-    pages = np.arange(decoder._cache.shape[2])[None]
+    pages = np.arange(decoder._cache[0].shape[2])[None]
     logits = np.empty((1, model.vocab_size), np.float32)
     first, token, row = np.array([CACHED + TOKENS]), np.array([9]), np.array([0])
 
@@ -124,7 +124,7 @@ def _loop(
     positions: Integers,
     pages: Integers,
     wanted: Integers,
-    cache: Array,
+    cache: kernels.Cache,
     model: kernels.Model,
     logits: Array,
 ) -> None:

@@ -19,6 +19,8 @@ from core.model.causal_lm import CausalLM, load_model
 from core.model.compiling import Integers
 from tests.core.model.random_models import random_tokens, save_model
 
+BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -78,7 +80,51 @@ def test_a_walk_has_the_logits_of_torch(directory: Path, in_loops: list[int]) ->
     assert max(in_loops) > 10
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@BOTH
+def test_a_walk_has_the_bits_of_a_pass_over_all_of_it(directory: Path, dtype: torch.dtype) -> None:
+    """In bf16 two tokens' values share their words, and a session may be cut between them."""
+    dice = random.Random(4)
+    walked, fresh = (loaded(directory, compiled=True, dtype=dtype) for _ in range(2))
+    tokens: dict[int, list[int]] = {0: [], 1: []}
+    for session in tokens:
+        walked.open(session)
+    for step in range(60):
+        session, other = dice.sample([0, 1], 2)
+        if dice.random() < 0.1:
+            walked.close(other)
+            walked.fork(session, other)
+            tokens[other] = tokens[session].copy()
+        del tokens[session][len(tokens[session]) - dice.randint(0, min(3, len(tokens[session]))) :]
+        walked.rollback(session, len(tokens[session]))
+        new = random_tokens(dice.choice([1, 2, 5, 9]), 300, step)
+        tokens[session] += new
+        fresh.open(step)
+        expected = fresh.forward([Rows(step, tokens[session], len(new))])
+        assert torch.equal(walked.forward([Rows(session, new, len(new))]), expected)
+        fresh.close(step)
+
+
+@BOTH
+def test_what_follows_a_token_is_nothing_to_it_not_even_where_it_is_no_number(
+    directory: Path, dtype: torch.dtype
+) -> None:
+    beside, alone = (loaded(directory, compiled=True, dtype=dtype) for _ in range(2))
+    with torch.inference_mode():
+        beside._cache.fill_(torch.nan)
+    for model in (beside, alone):
+        model.open(0)
+    for length in range(1, 6):
+        model = loaded(directory, compiled=True, dtype=dtype)
+        model._decoder._model[0][9] = np.nan  # type: ignore[attr-defined]
+        model.open(0)
+        both = model.forward([Rows(0, [*range(length), 9], 2)])
+        assert both[1].isnan().all()
+        expected = alone.forward([Rows(0, [length - 1], 1)])[0]
+        assert torch.equal(both[0], expected)
+        assert torch.equal(beside.forward([Rows(0, [length - 1], 1)])[0], expected)
+
+
+@BOTH
 def test_loops_compute_where_nothing_else_is_asked_for(
     directory: Path, in_loops: list[int], dtype: torch.dtype
 ) -> None:
