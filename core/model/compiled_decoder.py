@@ -17,7 +17,6 @@ from core.guess import RUNNERS_UP, Ending, Guess
 from core.model import kernels
 from core.model.compiling import Array, Integers
 from core.model.config import ModelConfig
-from core.model.pages import PAGE_SIZE
 from core.model.plan import Span
 from core.model.products import Weight, pack
 from core.model.rotary import Rotary
@@ -37,7 +36,7 @@ class CompiledDecoder:
 
     def __init__(self, config: ModelConfig, tensors: Tensors, cache: torch.Tensor) -> None:
         rotary = Rotary(config, torch.float32, cache.device)
-        self._cache = _halves(cache, config.head_dim)
+        self._cache = _held(cache)
         self._vocab_size = config.vocab_size
         self._model: kernels.Model = (
             _array(tensors.embedding),
@@ -86,11 +85,9 @@ class CompiledDecoder:
             numba.set_num_threads(self._threads)  # of the thread that calls
 
 
-def _halves(cache: torch.Tensor, head_dim: int) -> kernels.Cache:
-    """Keys and values, each in its own shape: not copied."""
-    held = cache.numpy() if cache.dtype == torch.float32 else cache.view(torch.int32).numpy().view(np.uint32)
-    keys, values = np.split(held, 2, axis=1)
-    return keys.reshape(*keys.shape[:3], -1, PAGE_SIZE), values.reshape(*values.shape[:3], -1, head_dim)
+def _held(cache: torch.Tensor) -> kernels.Cache:
+    """The same memory, what is in bf16 as words of two."""
+    return cache.numpy() if cache.dtype == torch.float32 else cache.view(torch.int32).numpy().view(np.uint32)
 
 
 def _guess(found: list[int], lead: float) -> Guess:

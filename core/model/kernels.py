@@ -12,12 +12,13 @@ import numpy as np
 
 from core.model.compiled_attention import Held, attend, keep
 from core.model.compiling import Array, Doubles, Integers, entry, exponential, inner, kept_of, total
+from core.model.pages import PAGE_SIZE
 from core.model.products import WORDS, Weight, multiply
 
 Layers = tuple[Array, Weight, Array, Array, Weight, Array, Array, Weight, Array, Weight, Array]
 """Of all layers [layers, ...]: norm, qkv, its bias, qk_norm, out, its bias; the MLP's norm, gate_up and down alike."""
-Cache = tuple[Held, Held]
-"""Keys and values as attention reads them, of all layers [layers, ...]."""
+Cache = Held
+"""Of all layers [layers, 2 * kv heads, pages, what one holds]: the keys' heads come before the values'."""
 Model = tuple[Array, Array, Array, np.float32, int, int, Layers, Array, Weight, Array]
 """Embedding, cos and sin [context, head_dim], eps, how many heads and gates; layers; the head's norm, weight, bias."""
 
@@ -71,6 +72,14 @@ def _place(
         for own in range(num_keys):
             key, value = heads[row, num_rotated - num_keys + own], heads[row, num_rotated + own]
             keep(key, value, place, keys[own, page], values[own, page])
+
+
+@inner
+def _halves(layer: Held, head_dim: int) -> tuple[Held, Held]:
+    """A layer's keys and values, as attention reads them."""
+    heads, num_pages, size = layer.shape[0] // 2, layer.shape[1], layer.shape[2]
+    keys = layer[:heads].reshape(heads, num_pages, size // PAGE_SIZE, PAGE_SIZE)
+    return keys, layer[heads:].reshape(heads, num_pages, size // head_dim, head_dim)
 
 
 @inner
@@ -151,10 +160,10 @@ def forward(
     x = np.empty((tokens.shape[0], embedding.shape[1]), np.float32)
     for row in range(tokens.shape[0]):
         x[row] = embedding[tokens[row]]
-    keys, values = cache
-    for at in range(keys.shape[0]):
+    for at in range(cache.shape[0]):
+        keys, values = _halves(cache[at], cos.shape[1])
         weights = norms[at], qkv[at], qkv_bias[at], qk_norm[at], out[at], out_bias[at]
-        _attention(x, positions, pages, keys[at], values[at], cos, sin, eps, num_heads, threads, *weights)
+        _attention(x, positions, pages, keys, values, cos, sin, eps, num_heads, threads, *weights)
         _mlp(x, eps, num_gates, threads, mlp_norms[at], gate_up[at], gate_up_bias[at], down[at], down_bias[at])
     chosen, normed = x[wanted], np.empty((wanted.shape[0], x.shape[1]), np.float32)
     _normalise_all(chosen, norm, eps, normed)
@@ -224,7 +233,10 @@ def draw(
 
 
 def compile_for(weights: str, threads: int | None) -> None:
-    """Compile what is called from Python, or read it from where it is kept, for weights of this numpy dtype."""
+    """Compile what is called from Python, or read it from where it is kept, for weights of this numpy dtype.
+
+    Nothing else is ever compiled: a call with other types is a TypeError, where numba would compile for a minute.
+    """
     vector, matrix, cube = "float32[::1]", "float32[:, ::1]", "float32[:, :, ::1]"
     stack, weight = f"{weights}[:, :, :, ::1]", f"{weights}[:, :, ::1]"
     layers = (matrix, stack, matrix, cube, stack, matrix, matrix, stack, matrix, stack, matrix)
@@ -232,11 +244,15 @@ def compile_for(weights: str, threads: int | None) -> None:
     model = f"Tuple(({matrix}, {matrix}, {matrix}, {sizes}, Tuple(({', '.join(layers)})), {head}))"
     rows, team = "int64[::1], int64[::1], int64[:, ::1], int64[::1]", "none" if threads is None else "int64"
     held = "float32" if weights == "float32" else "uint32"
-    always = f"{rows}, UniTuple({held}[:, :, :, :, :], 2), {model}, {team}"
+    always = f"{rows}, {held}[:, :, :, ::1], {model}, {team}"
     ending = ", ".join(4 * ["float64[::1]"])
     with kept_of(forward):
+        for function in (forward, draw):
+            function.disable_compile(False)
         forward.compile(f"void({always}, {matrix})")
         draw.compile(f"int64({always}, int64, {cube}, {ending}, int64, int64[:, :, ::1], float64[:, ::1])")
+        for function in (forward, draw):
+            function.disable_compile()
 
 
 if __name__ == "__main__":  # what targets and drafts need that run on one thread
