@@ -18,9 +18,9 @@ from core.step_costs import StepCosts
 
 FIRST_PAUSE, LONGEST_PAUSE = 16, 128  # passes between two looks at a draft that does not pay
 LEARNING, EXPLORE = 8, 16  # the first asks, then one in so many, are for all there may be: so it is learned about
-# By how much better than plain a pass with drafts must be: less is a few lucky guesses, and a useless draft has such,
-# too. And by how much more where sessions are many: that drafts are opened, and take the target's cores from it, is in
-# no estimate.
+# By how much better than plain a pass with drafts must be, and waiting for them than not waiting: less is a few lucky
+# guesses, and a useless draft has such, too. And by how much more than plain where sessions are many: that drafts are
+# opened, and take the target's cores from it, is in no estimate.
 CLEARLY, BESIDE_OTHERS = 0.02, 0.2
 BETWEEN_SCOUTS = 128  # passes; the draft of one reads the prompt and is looked at some five times in 32 tokens
 

@@ -1,7 +1,8 @@
 """When the verifier steps: now with what is in hand, or a little later with proposals that are about to arrive.
 
 Enters: what each session brings now and would bring later, measured step costs and reply times. Leaves: a moment.
-The rule takes the larger rate of committed tokens over time (design 6).
+The rule takes the larger rate of committed tokens over time (design 6), and waits only where that is clearly larger: an
+answer is awaited that may come late, what is in hand is there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from core.asking import CLEARLY
 from core.step_costs import StepCosts
 
 MAX_MISSES = 2  # a draft that let this many deadlines pass is not waited for until it is heard again
@@ -34,7 +36,7 @@ def seconds_to_wait(standings: Sequence[Standing], costs: StepCosts) -> float:
     arrivals = sorted({standing.arrival for standing in standings if standing.arrival > 0.0})
     if not arrivals:
         return 0.0
-    best_wait, best_rate = 0.0, _rate(standings, 0.0, costs)
+    best_wait, best_rate = 0.0, (1.0 + CLEARLY) * _rate(standings, 0.0, costs)
     for arrival in arrivals:
         rate = _rate(standings, arrival, costs)
         if rate > best_rate:
