@@ -29,11 +29,13 @@ Sink = Callable[[int, Run | BaseException], object]  # (index of the choice, its
 class Opened(NamedTuple):
     """Sessions by their numbers; whether anything is wanted of the drafts met, the last asked last, by their labels.
 
-    `scout` is the session that should have its draft all the same, if one should.
+    They are `crowded` where nothing is wanted of these nor of others. `scout` is the session that should have its draft
+    all the same, if one should.
     """
 
     sessions: list[int]
     wanted: dict[str, bool]
+    crowded: bool
     scout: int | None
 
 
@@ -83,7 +85,9 @@ class Verifier(EngineThread):
         numbers = self._engine.open(choices)
         self._sinks |= {number: (index, sink) for index, number in enumerate(numbers)}
         self._unheard.update(numbers)
-        return Opened(numbers, self._engine.wanted(), self._engine.scout(numbers))
+        wanted = self._engine.wanted()
+        crowded = not (any(wanted.values()) or self._engine.others_wanted())
+        return Opened(numbers, wanted, crowded, self._engine.scout(numbers))
 
     def _close(self, numbers: Iterable[int]) -> None:
         for number in numbers:

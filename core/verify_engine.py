@@ -136,6 +136,10 @@ class VerifyEngine:
         """Whether new sessions should have an adapter's drafts; of all that were asked, the last asked last."""
         return self._seats.wanted(self._expected(), self.config.num_speculative_tokens)
 
+    def others_wanted(self) -> bool:
+        """Whether they should have those of an adapter that was never asked."""
+        return self._seats.others_wanted(self._expected(), self.config.num_speculative_tokens)
+
     def scout(self, numbers: Sequence[int]) -> int | None:
         """Which of these sessions, just opened, should have its draft even where that is not wanted, if one should."""
         session = self._seats.scout(filter(None, map(self._sessions.get, numbers)))

@@ -69,6 +69,7 @@ class SpeculativeIngress:
         self._counts: Counter[str] = Counter()
         self._metrics = Metrics("ingress", held=frozenset())
         self._heard_at = -math.inf  # when a verifier last sent a run
+        self.crowded = False  # whether the last that began an answer wanted no drafts
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return create_app(self, Cadence(self._config.ingress.stream_interval_s))
@@ -157,6 +158,7 @@ class SpeculativeIngress:
         try:
             started = await anext(stream)
             self._heard_at = time.monotonic()
+            self.crowded = started.crowded
             if wiring is not None:
                 wiring.start(started, choices)
             async for index, run in stream:
@@ -194,7 +196,8 @@ class SpeculativeIngress:
 
     def spares(self, task: str, started: Started, session: int) -> bool:
         """Whether a session just started goes without a draft: the verifier hardly ever wants any of this task's."""
-        spared = pool_application(task) in started.unwanted and session != started.scout
+        unwanted = started.crowded or pool_application(task) in started.unwanted
+        spared = unwanted and session != started.scout
         self._counts["drafts_spared"] += spared
         return spared
 

@@ -30,13 +30,14 @@ class Started(msgspec.Struct, frozen=True):
     """First item of a generation: what a draft needs to join it.
 
     `sessions` holds one number per choice, `window` is the most tokens a proposal may carry, `unwanted` are the pools
-    whose drafts do not pay, `scout` the session that should have one all the same, if one should.
+    whose drafts do not pay; where it is `crowded` none do. `scout` is the session that should have one all the same.
     """
 
     sessions: tuple[int, ...]
     verifier: Address
     window: int
     unwanted: frozenset[str] = frozenset()
+    crowded: bool = False
     scout: int | None = None
 
 
@@ -69,8 +70,7 @@ class TargetVerifier:
         )
         try:
             opened: Opened = await asyncio.wrap_future(opening)
-            unwanted = unwanted_pools(opened.wanted)
-            yield Started(tuple(opened.sessions), self._verifier.address, self._window, unwanted, opened.scout)
+            yield self._started(opened)
             unfinished = len(choices)
             while unfinished:
                 choice, run = await runs.get()
@@ -80,6 +80,10 @@ class TargetVerifier:
                 yield choice, run
         finally:
             opening.add_done_callback(self._close)
+
+    def _started(self, opened: Opened) -> Started:
+        sessions, unwanted = tuple(opened.sessions), unwanted_pools(opened.wanted)
+        return Started(sessions, self._verifier.address, self._window, unwanted, opened.crowded, opened.scout)
 
     def _close(self, opening: Future[Opened]) -> None:
         if not opening.cancelled() and opening.exception() is None:

@@ -1,6 +1,7 @@
 """The draft side of one generation: asks the router, opens draft sessions, opens them again where one is lost.
 
 Everything here may be slow, wrong or dead without the client seeing more than a slower answer. `close` ends it all.
+Among so many sessions that no draft is wanted the router is not asked either: it computes on the same cores.
 """
 
 from __future__ import annotations
@@ -29,20 +30,25 @@ RETRY_AFTER = 0.2  # seconds
 class Pools(Protocol):
     """What the wiring needs of the ingress."""
 
+    @property
+    def crowded(self) -> bool: ...
     async def route(self, tokens: Sequence[int]) -> str: ...
     def spares(self, task: str, started: Started, session: int) -> bool: ...
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]: ...
 
 
 class Wiring:
-    """Drafts for the choices of one prompt. `task` is `general` until the router has answered."""
+    """Drafts for the choices of one prompt. `task` is `general` until the router has answered, if it is asked."""
 
     def __init__(self, pools: Pools, received: Received, length: int, task: str | None) -> None:
         self.task = task or GENERAL
         self._pools = pools
         self._received = received
         self._length = length
-        self._routing = asyncio.create_task(self._route(task))
+        self._named = task
+        self._routing: asyncio.Task[None] | None = None
+        if not pools.crowded:  # else it is seen when the sessions have started
+            self._begin_routing()
         self._drafting: dict[int, asyncio.Task[None]] = {}
 
     def start(self, started: Started, choices: Sequence[int]) -> None:
@@ -64,14 +70,21 @@ class Wiring:
 
     def close(self) -> None:
         """The generation is over."""
-        self._routing.cancel()
+        if self._routing is not None:
+            self._routing.cancel()
         self.stop()
 
-    async def _route(self, task: str | None) -> None:
-        self.task = task or await self._pools.route(self._received.request(0).tokens)
+    def _begin_routing(self) -> asyncio.Task[None]:
+        """Once for all choices."""
+        self._routing = self._routing or asyncio.create_task(self._route())
+        return self._routing
+
+    async def _route(self) -> None:
+        self.task = self._named or await self._pools.route(self._received.request(0).tokens)
 
     async def _draft(self, started: Started, session: int, choice: int) -> None:
-        await asyncio.shield(self._routing)  # a choice that ends meanwhile must not take the others' routing along
+        if not started.crowded or session == started.scout:
+            await asyncio.shield(self._begin_routing())  # a choice that ends meanwhile must not take it along
         if self._pools.spares(self.task, started, session):
             return
         for seat in range(MAX_SEATS):

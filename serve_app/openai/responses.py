@@ -16,7 +16,9 @@ def _absent(value: object) -> bool:
 
 
 class SpeculationUsage(BaseModel):
-    task: str | None = Field(description="The task whose draft proposed, the last one where it changed.")
+    task: str | None = Field(
+        description="The task whose draft proposed, the last one where it changed; general where none was wanted."
+    )
     proposed: int = Field(description="Proposed tokens that were put to the target.")
     accepted: int
     acceptance_rate: float | None = Field(description="accepted / proposed; null where nothing was proposed.")

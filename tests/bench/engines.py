@@ -193,8 +193,8 @@ class Engines:
     def _begin(self, request: GenerationRequest, draft: str | None, sink: partial[None]) -> None:
         if draft is None:
             request = structs.replace(request, num_speculative_tokens=0)
-        (session,), wanted, scout = self._verifier.open([request], sink).result()
-        if draft is None or not (wanted.get(draft, True) or scout == session):
+        (session,), wanted, crowded, scout = self._verifier.open([request], sink).result()
+        if draft is None or (scout != session and (crowded or not wanted.get(draft, True))):
             return
         self._drafts[draft].open(
             OpenSession(

@@ -130,6 +130,8 @@ def test_a_draft_that_pays_for_all_sessions_but_not_for_a_few_of_them(drafted: i
             bench.propose(number, len(PROMPT) + known, answer[known : known + 1])
         bench.step()
     assert bench.engine.wanted() == {"math": wanted}
+    assert bench.engine.others_wanted() == wanted
     for _ in range(16 * FIRST_PAUSE):
         bench.engine.close(bench.engine.open([request(9)])[0])
     assert bench.engine.wanted() == {"math": True}
+    assert bench.engine.others_wanted()

@@ -42,8 +42,10 @@ def test_a_draft_is_judged_by_the_sessions_there_have_been_though_the_new_one_is
         bench.propose(number, len(PROMPT) + known, answer[known : known + 1])
         bench.step()
     assert list(bench.engine.wanted().values()) == [True]
+    assert bench.engine.others_wanted()
     others = [bench.engine.open([request(9)])[0] for _ in range(16)]
     assert list(bench.engine.wanted().values()) == [False]
+    assert not bench.engine.others_wanted()  # one that nobody has met would be as good as drafts mostly are
     bench.clock.now += 10 * MEMORY
     for other in others:
         bench.engine.close(other)

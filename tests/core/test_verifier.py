@@ -21,6 +21,7 @@ class ScriptedEngine:
     def __init__(self) -> None:
         self.to_wait: float | None = 0.0
         self.runs: list[tuple[int, Run]] = []
+        self.wish, self.others = dict[str, bool](), True
 
     def open(self, choices: list[GenerationRequest]) -> list[int]:
         return [7 + at for at, _ in enumerate(choices)]
@@ -29,7 +30,10 @@ class ScriptedEngine:
         self.runs = [(of, run) for of, run in self.runs if of != number]
 
     def wanted(self) -> dict[str, bool]:
-        return {}
+        return self.wish
+
+    def others_wanted(self) -> bool:
+        return self.others
 
     def scout(self, _numbers: list[int]) -> None:
         return None
@@ -97,3 +101,20 @@ def test_a_verifier_that_ends_hands_out_what_it_held_before_it_says_so() -> None
     turns.verifier._ended()
     assert turns.told[1] == (0, SECOND)
     assert isinstance(turns.told[2][1], EngineStopped)
+
+
+@pytest.mark.parametrize(
+    ("wish", "others", "crowded"),
+    [
+        ({}, True, False),
+        ({}, False, True),
+        ({"math": False}, True, False),
+        ({"math": True, "code": False}, False, False),
+    ],
+)
+def test_sessions_are_crowded_where_nothing_is_wanted_of_any_draft(
+    turns: Turns, wish: dict[str, bool], others: bool, crowded: bool
+) -> None:
+    turns.engine.wish, turns.engine.others = wish, others
+    opened = turns.verifier._open([request(9)], lambda _choice, _run: None)
+    assert (opened.wanted, opened.crowded) == (wish, crowded)

@@ -43,17 +43,20 @@ class Stream:
 class Pools:
     """A router that answers when told to, and pools that always have room."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, crowded: bool = False) -> None:
+        self.crowded = crowded
+        self.routed = 0
         self.answer = asyncio.Event()
         self.opened: list[OpenSession] = []
         self.streams: list[Stream] = []
 
     async def route(self, _tokens: Sequence[int]) -> str:
+        self.routed += 1
         await self.answer.wait()
         return "math"
 
     def spares(self, task: str, started: Started, session: int) -> bool:
-        return pool_application(task) in started.unwanted and session != started.scout
+        return (started.crowded or pool_application(task) in started.unwanted) and session != started.scout
 
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
         assert task == "math"
@@ -70,8 +73,10 @@ def requests(n: int, asked: int | None = None) -> list[GenerationRequest]:
     ]
 
 
-def started(*sessions: int, unwanted: frozenset[str] = frozenset(), scout: int | None = None) -> Started:
-    return Started(sessions, ADDRESS, WINDOW, unwanted, scout)
+def started(
+    *sessions: int, unwanted: frozenset[str] = frozenset(), crowded: bool = False, scout: int | None = None
+) -> Started:
+    return Started(sessions, ADDRESS, WINDOW, unwanted, crowded, scout)
 
 
 async def settle() -> None:
@@ -143,6 +148,42 @@ async def test_a_session_goes_without_a_draft_of_which_nothing_is_wanted() -> No
     await settle()
 
 
+@pytest.mark.parametrize(("crowded", "scout", "routed"), [(True, None, 0), (True, 71, 1), (False, None, 1)])
+async def test_among_so_many_that_no_draft_is_wanted_the_router_is_asked_for_a_scout_only(
+    crowded: bool, scout: int | None, routed: int
+) -> None:
+    pools = Pools(crowded=True)  # as the verifier said of the answer before
+    pools.answer.set()
+    wiring = Wiring(pools, Received(requests(3)), 4, None)
+    await settle()
+    assert pools.routed == 0
+    wiring.start(started(70, 71, 72, crowded=crowded, scout=scout), [0, 1, 2])
+    await settle()
+    assert pools.routed == routed
+    assert wiring.task == ("math" if routed else "general")
+    assert [opened.session for opened in pools.opened] == ([70, 71, 72] if not crowded else [71] * routed)
+    wiring.close()
+    await settle()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_the_router_is_asked_before_the_verifier_has_answered() -> None:
+    """And once, though the sessions come to be more than a draft pays among."""
+    pools = Pools()
+    wiring = Wiring(pools, Received(requests(1)), 4, None)
+    await settle()
+    assert pools.routed == 1
+    wiring.start(started(70, crowded=True), [0])
+    await settle()
+    assert not pools.opened
+    wiring.start(started(80, scout=80), [0])
+    pools.answer.set()
+    await settle()
+    assert ([opened.session for opened in pools.opened], pools.routed) == ([80], 1)
+    wiring.close()
+    await settle()
+
+
 def test_of_a_pool_that_has_served_several_drafts_the_last_asked_says_whether_it_is_wanted() -> None:
     old, new = draft_label("math", "/bundles/old"), draft_label("math", "/bundles/new")
     other = draft_label("c++", None)
@@ -155,10 +196,11 @@ def test_the_ingress_spares_sessions_the_drafts_that_the_verifier_does_not_want(
     ingress: Any = SimpleNamespace(_counts=Counter())
     unwanted = unwanted_pools({draft_label(task, "/bundles/new"): False, draft_label("code", None): True})
 
-    def spared(task: str, unwanted: frozenset[str]) -> list[bool]:
-        begun = started(70, 71, 72, unwanted=unwanted, scout=71)
+    def spared(task: str, unwanted: frozenset[str], *, crowded: bool = False) -> list[bool]:
+        begun = started(70, 71, 72, unwanted=unwanted, crowded=crowded, scout=71)
         return [SpeculativeIngress.spares(ingress, task, begun, session) for session in begun.sessions]
 
     assert spared(task, unwanted) == [True, False, True]
     assert not any(spared("code", unwanted) + spared(task, frozenset()))
-    assert ingress._counts == Counter(drafts_spared=2)
+    assert spared("code", frozenset(), crowded=True) == [True, False, True]
+    assert ingress._counts == Counter(drafts_spared=4)

@@ -78,12 +78,12 @@ def test_n_choices_equal_the_same_choices_asked_for_alone(service: Service) -> N
     assert len({tuple(choice["token_ids"]) for choice in three}) == 3
 
 
-def opened(service: Service, speculation: Body) -> int:
-    """Draft sessions that `MANY` choices of a prompt lead to, one at the most where none is wanted."""
+def opened(service: Service, speculation: Body, choices: int = MANY) -> int:
+    """Draft sessions that so many choices of a prompt lead to, one at the most where none is wanted."""
     before = service.ingress()
-    service.answer(chat("Write about the sea.", n=MANY, max_tokens=100, logit_bias=ENDLESS, speculation=speculation))
+    service.answer(chat("Write about the sea.", n=choices, max_tokens=100, logit_bias=ENDLESS, speculation=speculation))
     after = service.ingress()
-    assert wired(after) - wired(before) == MANY
+    assert wired(after) - wired(before) == choices
     return after["draft_calls"] - before["draft_calls"]
 
 
@@ -106,7 +106,7 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
     assert without["usage"]["speculation"]["proposed"] == 0
     service.eventually(lambda: not service.held())
     serve.run(draft_application(service.served, LATE), name=pool_application(LATE), route_prefix=None)
-    assert opened(service, {"task": LATE}) == MANY  # nothing is known yet that speaks against it
+    assert opened(service, {"task": LATE}, 1) == 1  # nothing is known yet that speaks against it
 
     def drafted() -> bool:
         """Whether an answer, the same in any case, had proposals; where they do not pay one in some has."""
