@@ -59,7 +59,6 @@ class Seats:
         self._lease = lease
         self._replies: Recent[bytes, Reply] = Recent(Reply)  # of every draft process
         self._adapters: Recent[str, _Adapter] = Recent(_Adapter)
-        self._unmet = _Adapter()
         self._pass = Prospect()  # the next one, as it was planned after the last
         self._running = 1  # sessions in it
         self._company = Company()
@@ -128,7 +127,7 @@ class Seats:
 
     def others_wanted(self, sessions: int, most: int) -> bool:
         """The same of an adapter that was never asked."""
-        return self._company.welcome(sessions) and self._would_pay(self._unmet, sessions, most)
+        return self._company.welcome(sessions) and self._would_pay(_Adapter(), sessions, most)
 
     def scout(self, sessions: Iterable[VerifySession]) -> VerifySession | None:
         """Which of these, just opened, should have its draft even where that is not wanted, to tell how good it is."""
