@@ -196,8 +196,7 @@ class SpeculativeIngress:
 
     def spares(self, task: str, started: Started, session: int) -> bool:
         """Whether a session just started goes without a draft: the verifier hardly ever wants any of this task's."""
-        unwanted = started.crowded or pool_application(task) in started.unwanted
-        spared = unwanted and session != started.scout
+        spared = started.spares(session, pool_application(task))
         self._counts["drafts_spared"] += spared
         return spared
 

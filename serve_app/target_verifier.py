@@ -40,6 +40,10 @@ class Started(msgspec.Struct, frozen=True):
     crowded: bool = False
     scout: int | None = None
 
+    def spares(self, session: int, pool: str | None = None) -> bool:
+        """Whether a session goes without the pool's drafts, or without any whatever the pool."""
+        return session != self.scout and (self.crowded or pool in self.unwanted)
+
 
 class TargetVerifier:
     """A target replica: engine, thread and wire live here; the event loop only passes runs on."""

@@ -83,7 +83,7 @@ class Wiring:
         self.task = self._named or await self._pools.route(self._received.request(0).tokens)
 
     async def _draft(self, started: Started, session: int, choice: int) -> None:
-        if not started.crowded or session == started.scout:
+        if not started.spares(session):
             await asyncio.shield(self._begin_routing())  # a choice that ends meanwhile must not take it along
         if self._pools.spares(self.task, started, session):
             return

@@ -56,7 +56,7 @@ class Pools:
         return "math"
 
     def spares(self, task: str, started: Started, session: int) -> bool:
-        return (started.crowded or pool_application(task) in started.unwanted) and session != started.scout
+        return started.spares(session, pool_application(task))
 
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
         assert task == "math"
