@@ -17,11 +17,11 @@ demo: $(READY)  ## start the service, answer prompts of every task, print the ta
 serve: $(READY)  ## keep the service up on port 8000
 	$(BIN)/taskspec serve
 
-test: lint  ## lint, then every test; those that start no cluster two at a time
+test: lint  ## lint, then the tests, under 12 minutes on two cores
 	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not soak"
 	$(PYTEST) -m "cluster and not soak"
 
-soak: $(READY)  ## the tests that take long: retrainings whole, killed, and on a cluster that serves
+soak: $(READY)  ## the long tests: whole retrainings, killed ones, more cases of the same properties
 	$(PYTEST) -m soak
 
 lint: $(READY)  ## ruff and mypy
@@ -33,11 +33,11 @@ clean:  ## remove .venv and every cache
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info
 
 # torch goes first and alone: so asked for, pip takes a CPU build where one is offered, and the rest keeps it.
-# Last, what is compiled for this processor is compiled, lest every draft replica does so when it starts.
-$(READY): pyproject.toml constraints.txt $(addprefix core/model/,kernels.py compiled_attention.py products.py tiles.py registers.py rounding.py llvm.py compiling.py)
+# Last, the kernels are compiled for this processor, lest the first draft replicas do so when they start.
+$(READY): pyproject.toml constraints.txt core/model/cpu/kernels.c core/model/cpu/build.py
 	@echo "Making .venv: one to three minutes, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@$(BIN)/python -m core.model.kernels
+	@$(BIN)/python -m core.model.cpu.build
 	@touch $@

@@ -1,4 +1,21 @@
-"""The algorithm: coupled sampling, models and caches, draft and verify engines, the wire, the family.
+"""The algorithm: plain objects that know neither Ray nor HTTP and also run as two processes without them.
 
-Nothing here knows Ray or HTTP; `serve_app` and `train_jobs` import this package, never the other way round.
+Rooms, and the rooms each may import (tests/test_layout.py holds this):
+
+    sampling    how a token is drawn: request parameters, filters, shared noise     -
+    text        tokenizer, detokenizer, vocabulary check, prompts from files        -
+    bundle      what training publishes: content-addressed, live by one rename      -
+    tasks       finding tasks in prompts, classifying new prompts into them         -
+    family      the shipped target, draft, bundle and held-out prompts              text
+    model       running LLaMA-family models: config, weights, cache, forward        model.cpu, model.torch
+    wire        messages between drafts and verifier, sockets, engine threads       sampling
+    policy      when and how much to draft, and which draft                         model, tasks
+    draft       the draft engine: proposals, and branches drafted ahead             sampling, model, wire, policy
+    verify      the verify engine: batches, the commit rule, links to drafts,
+                proposals looked up without a draft                                 those of draft, and text
+    distill     learning a draft from the target's answers                          sampling, model, bundle, policy,
+                                                                                verify
+
+Beside the rooms lie the nouns that every room may import: errors, settings, generation and confidence_intervals.
+`serve_app` and `train_jobs` import this package, never the other way round.
 """

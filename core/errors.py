@@ -1,7 +1,7 @@
-"""Every error TaskSpec raises on purpose.
+"""Every error TaskSpec raises on purpose, and the exit codes of its commands.
 
 TaskSpecError
-├── InvalidRequest             the caller's input; names the field, becomes an OpenAI-shaped 4xx
+├── InvalidRequest             a request; names the field, becomes a 4xx in OpenAI's form
 ├── ConfigError                a configuration file or option; says what to write instead
 ├── UnsupportedArchitecture    a model this code cannot run; lists those it can
 └── OutOfPages                 the KV cache is full; the engine preempts or refuses
@@ -9,9 +9,18 @@ TaskSpecError
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+# Exit codes. A command that succeeds ends with 0.
+FAILED = 1  # a service or a job failed, or answers differ
+USAGE = 2  # invalid options or configuration
+INTERRUPTED = 130  # Ctrl-C
+
 
 class TaskSpecError(Exception):
-    """Root of the tree."""
+    """Root of the tree. A command that raises it ends with `exit_code`."""
+
+    exit_code: ClassVar[int] = FAILED
 
 
 class InvalidRequest(TaskSpecError):
@@ -27,12 +36,14 @@ class InvalidRequest(TaskSpecError):
         self.code = code
 
     def __reduce__(self) -> tuple[object, ...]:
-        # an exception is rebuilt from the message alone, which this one cannot be
+        # pickle rebuilds an exception from its message alone; this one needs its other arguments too
         return InvalidRequest, (self.field, str(self)), {"status": self.status, "code": self.code}
 
 
 class ConfigError(TaskSpecError):
     """A configuration that cannot be used; the message says what to write instead."""
+
+    exit_code = USAGE
 
 
 class UnsupportedArchitecture(TaskSpecError):

@@ -1,4 +1,7 @@
-"""The nouns of one generation: what is asked of the verifier and what comes back, a run at a time."""
+"""Data types shared by service, verifier and drafts: a request, the runs of tokens that come back, and their limits.
+
+`MAX_SPECULATIVE_TOKENS` is the most that any draft may propose.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from typing import Literal
 
 import msgspec
 
-from core.sampling_params import SamplingParams
+from core.sampling.params import SamplingParams
+
+MAX_SPECULATIVE_TOKENS = 16
+"""The most tokens that a draft may propose for one pass of one session."""
 
 FinishReason = Literal["stop", "length"]
+Source = Literal["draft", "own_text", "answers", "prediction"]
+"""Who proposes: a draft; the text of the session itself; earlier answers; the answer that the client predicted."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -25,8 +33,9 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """The tokens one target pass committed for one session.
 
-    The first `accepted` tokens were proposed by the draft; the one after them, if any, is the recovered or bonus
-    token. `proposed` is what was put to the target in that pass. `logprobs` is empty unless asked for.
+    The first `accepted` tokens were proposed by `source`; the one after them, if any, is the recovered or bonus token.
+    `proposed` counts the tokens that the target verified in that pass; if there are none, `source` says nothing.
+    `logprobs` is empty unless requested.
     """
 
     tokens: tuple[int, ...]
@@ -34,14 +43,19 @@ class Run(msgspec.Struct, frozen=True):
     accepted: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
+    source: Source = "draft"
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One session as the ingress asks for it.
+    """One session: a prompt, how to sample its answer, and how far to speculate on it.
 
-    `tokens` is the prompt followed by whatever was generated before (empty unless resumed); the first
-    `prompt_length` are the prompt. `choice` is the index in `n` and enters the dice.
-    `num_speculative_tokens` caps the proposals per pass; 0 turns speculation off, None leaves it to the service.
+    The first `prompt_length` of `tokens` are the prompt; any others were generated before, by a verifier that was lost.
+    `choice` is the index in `n`, which the sampling noise depends on. `num_speculative_tokens` caps the proposals per
+    pass: 0 turns speculation off, None leaves the cap to the service. With `always_draft` the session gets a draft, and
+    proposals in every pass, even where the service estimates that drafting does not pay.
+
+    `prediction` is what the client expects the answer to be. `owner` stands for the client, whose earlier answers may
+    be proposed; without `store` this one will not be.
     """
 
     tokens: tuple[int, ...]
@@ -49,3 +63,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     params: SamplingParams
     choice: int = 0
     num_speculative_tokens: int | None = None
+    always_draft: bool = False
+    prediction: tuple[int, ...] = ()
+    owner: str | None = None
+    store: bool = True

@@ -1,7 +1,4 @@
-"""Settings as sections of one YAML file: every key known, every error saying what to write instead.
-
-Enters: a file, or its parsed content, and the model it must fit. Leaves: that model, frozen.
-"""
+"""Reads YAML files into pydantic models; an unknown key or a wrong value is a `ConfigError` that names the key."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from core.errors import ConfigError
 
 
 class Section(BaseModel):
-    """A part of the file; unknown keys are errors."""
+    """A section of a file; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,7 +22,7 @@ Settings = TypeVar("Settings", bound=Section)
 
 
 def read_settings(file: Path, model: type[Settings]) -> Settings:
-    """The file as a `model`; `ConfigError` names the key and the nearest known one."""
+    """Read a file into `model`. Raises `ConfigError`."""
     try:
         content = yaml.safe_load(file.read_text())
     except (OSError, yaml.YAMLError) as error:
@@ -34,7 +31,7 @@ def read_settings(file: Path, model: type[Settings]) -> Settings:
 
 
 def parse_settings(content: Any, model: type[Settings], origin: str) -> Settings:
-    """Check parsed content; `origin` begins the message of the `ConfigError`."""
+    """Check parsed content; the message of a `ConfigError` begins with `origin`."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -52,7 +49,7 @@ def _explain(model: type[Section], problem: Any) -> str:
 
 
 def _known_keys(model: type[Section], location: tuple[int | str, ...]) -> list[str]:
-    """Field names of the section at `location`, by walking the models' annotations."""
+    """The keys of the section at `location`, found by way of the annotations."""
     section: Any = model
     for part in location:
         if isinstance(section, type) and issubclass(section, Section) and part in section.model_fields:

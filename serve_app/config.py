@@ -1,45 +1,53 @@
-"""What a service is made of: one YAML file, every key known, every error saying what to write instead.
+"""The configuration of a service, one YAML file: models, replicas and scaling of every pool, limits.
 
-Enters: a path or the name of a shipped configuration. Leaves: a `ServiceConfig`, handed to `serve_app.applications`.
+The names of the Serve applications are made here, too.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from core.errors import ConfigError
-from core.settings import Section, parse_settings, read_settings
+from core.generation import MAX_SPECULATIVE_TOKENS
+from core.settings import Section, read_settings
 
-GENERAL = "general"
-_SLUG_LENGTH = 40  # of a task's name in the name of its application
-
-
-class Autoscaling(Section):
-    """Replicas follow the sessions open on them."""
-
-    min_replicas: int = Field(1, ge=0)
-    max_replicas: int = Field(4, ge=1)
-    target_ongoing_requests: float = Field(8.0, gt=0, description="sessions per replica to aim at")
+_SLUG_LENGTH = 40  # characters of a task's name in the name of its application
 
 
 class Actors(Section):
-    """How many replicas a deployment has and what each takes of its machine."""
+    """The replicas of a deployment, and the resources of each."""
 
     replicas: int = Field(1, ge=1)
-    autoscaling: Autoscaling | None = Field(None, description="instead of `replicas`")
+    autoscaling: dict[str, Any] | None = Field(
+        None, description="Serve's own `autoscaling_config`, instead of `replicas`; ongoing requests are open sessions"
+    )
     num_cpus: float = Field(0.1, ge=0)
     num_gpus: float = Field(0.0, ge=0)
     resources: dict[str, float] = Field(default_factory=dict, description="Ray custom resources, e.g. {verifier: 1}")
 
+    @field_validator("autoscaling")
+    @classmethod
+    def _known_to_serve(cls, autoscaling: dict[str, Any] | None) -> dict[str, Any] | None:
+        if autoscaling is not None:
+            _check_autoscaling(autoscaling)
+        return autoscaling
+
+    @property
+    def fewest(self) -> int:
+        """Replicas that run at any time."""
+        return self.replicas if self.autoscaling is None else int(self.autoscaling.get("min_replicas", 1))
+
 
 class Target(Section):
-    """The model whose answers the client gets."""
+    """The target: the model whose answers clients get."""
 
     model: str = Field(description="directory, hub id, or family:target")
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
@@ -47,81 +55,113 @@ class Target(Section):
     threads: int | None = Field(
         None,
         ge=1,
-        description="on a CPU; null: of all cores but one, as many as are found worth while at start",
+        description="on a CPU; null: the fastest number found at start, at most all cores but one",
     )
-    compiled: bool | None = Field(None, description="compute in compiled loops, not torch; null: on a CPU")
+    compiled: bool | None = Field(None, description="compute in compiled loops instead of torch; null: on a CPU")
     numerics: Literal["exact", "fast"] = Field(
-        "exact", description="exact: no token hangs on who shares its pass, looked into at start; fast: on GPUs it may"
+        "exact",
+        description="exact: no token depends on the other requests in a pass, checked at start; fast: on GPUs it may",
     )
     max_sessions: int = Field(32, ge=1, description="generations in one pass")
     cache_tokens: int | None = Field(
         None,
         ge=1,
-        description="tokens the KV cache holds, at least one whole context; by default `max_sessions` whole contexts",
+        description="tokens in the KV cache, at least one whole context; by default `max_sessions` whole contexts",
     )
-    prefill_chunk: int = Field(256, ge=16, description="prompt tokens a pass may take in beside running generations")
-    max_queued: int = Field(64, ge=1, description="requests that may wait per ingress replica before 503")
+    prefill_chunk: int = Field(256, ge=16, description="prompt tokens a pass may prefill beside running generations")
+    max_queued: int = Field(64, ge=1, description="requests that wait per ingress replica; more get a 503")
     actors: Actors = Actors()
 
 
 class Draft(Section):
-    """The draft model; every pool serves what the bundle made of it for one task."""
+    """The draft: each pool serves it as the bundle adapted it to one task."""
 
     model: str = Field(description="directory, hub id, or family:draft")
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "cpu"
-    num_speculative_tokens: int = Field(4, ge=1, le=15)
+    num_speculative_tokens: int = Field(4, ge=1, le=MAX_SPECULATIVE_TOKENS)
     max_sessions: int = Field(32, ge=1, description="draft sessions per replica")
-    actors: Actors = Field(Actors(), description="of each pool that `pools` does not name")
+    actors: Actors = Field(Actors(), description="of each pool not in `pools`")
 
 
 class Pool(Section):
-    """The draft replicas of one task."""
+    """The draft pool of one task."""
 
     actors: Actors
 
 
 class Router(Section):
-    """The classifier that gives a prompt its task; it runs where the bundle holds one."""
+    """The classifier that routes a prompt to a task, if the bundle has one."""
 
-    timeout_s: float = Field(1.0, gt=0, description="a later answer is taken as `general`")
+    timeout_s: float = Field(1.0, gt=0, description="a prompt that takes longer is routed to `general`")
     actors: Actors = Actors()
 
 
-class Ingress(Section):
-    """The HTTP face."""
+class Lookup(Section):
+    """Proposals without a draft: tokens that followed the last ones somewhere before."""
 
-    max_choices: int = Field(16, ge=1, description="largest `n` a request may ask for")
-    max_ongoing_requests: int = Field(256, ge=1)
-    stream_interval_s: float = Field(
-        0.0, ge=0, le=60, description="streams send at this interval, so that chunks do not tell of runs; 0: every run"
+    own_text: bool = Field(True, description="in the request and in its answer so far")
+    remembered_tokens: int = Field(
+        100_000,
+        ge=0,
+        description="in earlier answers of the same client: most tokens of them that a verifier replica remembers, of "
+        "all clients together, 0 for none; one takes about 600 bytes",
     )
+    without_key: bool = Field(
+        False,
+        description="whether clients without an API key share earlier answers: then the speed of an answer tells each "
+        "of them whether others were answered alike",
+    )
+
+
+class Ingress(Section):
+    """The HTTP server."""
+
+    max_choices: int = Field(16, ge=1, description="largest `n` of a request")
+    max_ongoing_requests: int = Field(256, ge=1)
     actors: Actors = Actors()
 
 
 class ServiceConfig(Section):
-    """One service: a target, a draft, and what training published for them."""
+    """One service: a target, a draft, and the bundle that training published for them."""
 
-    name: str = Field(description="the model name clients use")
+    name: str = Field(description="the model name that clients use")
     target: Target
     draft: Draft
     bundle: str | None = Field(
-        None, description="directory that training publishes to, or family:bundle; none serves `general` alone"
+        None, description="directory that training publishes to, or family:bundle; without one only `general` is served"
     )
-    pools: dict[str, Pool] = Field(default_factory=dict, description="actors of tasks of the bundle, and of `general`")
+    pools: dict[str, Pool] = Field(default_factory=dict, description="by task of the bundle, or `general`")
     router: Router = Router()
+    lookup: Lookup = Lookup()
     ingress: Ingress = Ingress()
 
     def pool_actors(self, task: str) -> Actors:
-        """How the task's pool is scaled."""
+        """The replicas of the task's pool."""
         return self.pools[task].actors if task in self.pools else self.draft.actors
+
+
+def _check_autoscaling(autoscaling: dict[str, Any]) -> None:
+    """Serve ignores keys that it does not know; here they are errors, like wrong values."""
+    from ray.serve.config import AutoscalingConfig
+
+    known = list(AutoscalingConfig.model_fields)
+    for key in autoscaling.keys() - set(known):
+        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+        raise PydanticCustomError("autoscaling", f"unknown key `{key}`; the nearest known one is `{nearest}`")
+    try:
+        AutoscalingConfig(**autoscaling)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        message = error.errors()[0]["msg"]
+        raise PydanticCustomError("autoscaling", f"{where}: {message}" if where else message) from error
 
 
 def pool_application(task: str) -> str:
     """Name of the Serve application that serves the task's drafts: `draft-<task>`.
 
-    Ray's metrics take nothing but ASCII, and tasks are named in any script: of such a name only the plain letters are
-    kept, and `_` with a digest, which no plain name has, tells it apart.
+    Ray's metrics accept ASCII only, and tasks may be named in any script: such a name keeps its ASCII letters and
+    digits, and gets a digest to be unique.
     """
     plain = re.sub(r"[^A-Za-z0-9]+", "-", task).strip("-")[:_SLUG_LENGTH]
     if plain == task:
@@ -130,12 +170,12 @@ def pool_application(task: str) -> str:
 
 
 def draft_label(task: str, directory: str | None) -> str:
-    """Names a draft for the verifier's estimates, in ASCII; another draft of the same task has another."""
+    """The name, in ASCII, under which the verifier keeps estimates of a draft; each draft of a task has its own."""
     return pool_application(task) + ("" if directory is None else f"@{Path(directory).name[:12]}")
 
 
 def pool_of(label: str) -> str:
-    """The pool application whose draft bears the label."""
+    """The pool application of a draft label."""
     return label.partition("@")[0]
 
 
@@ -146,15 +186,10 @@ def shipped_configs() -> list[str]:
 
 
 def load_config(source: str | Path) -> ServiceConfig:
-    """Read a YAML file, or a shipped configuration by its name; `ConfigError` names the key and the nearest known."""
+    """Read a YAML file, or a shipped configuration by its name. Raises `ConfigError`."""
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):
         if str(source) not in shipped_configs():
             raise ConfigError(f"no configuration {str(source)!r}; write a .yaml path or one of {shipped_configs()}")
         path = Path(str(resources.files("serve_app.configs") / f"{source}.yaml"))
     return read_settings(path, ServiceConfig)
-
-
-def parse_config(content: Any, origin: str = "configuration") -> ServiceConfig:
-    """Check a parsed configuration; see `load_config`."""
-    return parse_settings(content, ServiceConfig, origin)

@@ -1,7 +1,7 @@
-"""Ray for one command: started by it, open to those who have its token, and gone with it, processes and files.
+"""A Ray cluster for one command, on this machine, with ports, directory and token of its own.
 
-Enters: what the command asks of its machine. It never joins a Ray that runs already: own ports, own directory, own
-token. However the block ends (an error, Ctrl-C, SIGTERM, a closed terminal), nothing is left, jobs included.
+It never joins a Ray that is already running. However the command ends (an error, Ctrl-C, SIGTERM, a closed terminal),
+no process or file of the cluster is left, jobs included.
 """
 
 from __future__ import annotations
@@ -26,68 +26,64 @@ import psutil  # type: ignore[import-untyped]
 from core.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
-OBJECT_STORE_BYTES = 80 << 20  # Ray's least is 75 MB; the service sends nothing through it
-PLENTY = 10_000.0  # of every named resource: those name kinds of node, and this machine is all of them
+OBJECT_STORE_BYTES = 80 << 20  # Ray's minimum is 75 MB; the service does not use the object store
+PLENTY = 10_000.0  # of every custom resource: these name types of node, and this machine stands for all of them
 GRACE_SECONDS = 5.0
-# Ray's sockets lie in its directory and their paths are limited to about 100 bytes, too few for some TMPDIRs.
+# Ray puts sockets into its directory. Their paths are limited to about 100 bytes, too few for some TMPDIRs.
 SHORT_TEMP = "/tmp"
-# Ray's start opens some forty listeners and a hundred connections on ports that the system gives away (Linux: from
-# 32768 up). One chosen among those is now and then gone when its turn comes. These lie between Ray's workers' and its
-# Serve replicas', in an order of this process's own.
+# Ray opens some forty listeners and a hundred connections on ephemeral ports (Linux: from 32768 up) when it starts, so
+# that a port chosen among those may be taken before it is used. This range lies between the ports of Ray's workers and
+# those of Serve's replicas; each process goes through it in an order of its own.
 PORTS = range(20_000, 30_000)
 _untaken = iter(secrets.SystemRandom().sample(PORTS, len(PORTS)))
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Jobs(NamedTuple):
-    """Where a cluster takes Ray Jobs: its dashboard, and the file with the token that lets one in."""
+    """Access to Ray Jobs on a cluster: the address of its dashboard, and the file with its token."""
 
     address: str
     token_file: Path
 
 
 @contextmanager
-def local_cluster(cpus: float, gpus: float, kinds: set[str], *, jobs: bool = False) -> Iterator[Jobs | None]:
-    """Ray with room for `cpus`, and as many nodes' worth of each of `kinds` as anyone asks for.
+def local_cluster(cpus: float, gpus: float, resources: set[str], *, jobs: bool = False) -> Iterator[Jobs | None]:
+    """A Ray cluster with logical `cpus` for the service, all cores of the machine for jobs, and `resources`.
 
-    `cpus` are Ray's books: every core of the machine is there beside them, for jobs. There are as many `gpus` as the
-    machine has: `ConfigError` if those are fewer. With `jobs` it has a dashboard, on loopback.
+    Raises `ConfigError` if the machine has fewer than `gpus` GPUs. With `jobs` it has a dashboard, on loopback.
     """
-    end_like_interrupt()
+    raise_on_signals()
     directory = tempfile.mkdtemp(prefix="taskspec-", dir=SHORT_TEMP)
     token_file = Path(directory, "token")
     dashboard = free_port(LOOPBACK) if jobs else None
     try:
-        _guard(token_file)
-        _start(directory, cpus, dict.fromkeys(kinds, PLENTY), dashboard)
+        _create_token(token_file)
+        _start(directory, cpus, dict.fromkeys(resources, PLENTY), dashboard)
         _check_gpus(gpus)
         yield None if dashboard is None else Jobs(f"http://{LOOPBACK}:{dashboard}", token_file)
     finally:
-        with _undisturbed():
+        with _signals_ignored():
             _stop()
             shutil.rmtree(directory, ignore_errors=True)
 
 
 def free_port(host: str) -> int:
-    """A port nothing listens on, given neither to who asks the system for any nor twice by this process.
-
-    Raises `ConfigError` where there is none.
-    """
+    """A port that nothing listens on; never the same one twice. Raises `ConfigError` if there is none."""
     for port in _untaken:
         with suppress(OSError), _bound(host, port):
             return port
-    raise ConfigError(f"no port of {host} from {PORTS.start} to {PORTS.stop - 1} is free; end something that uses them")
+    raise ConfigError(f"no port of {host} from {PORTS.start} to {PORTS.stop - 1} is free; stop what uses them")
 
 
 def check_port(host: str, port: int) -> None:
-    """`ConfigError` where the service could not listen."""
+    """Raise `ConfigError` if the service could not listen there."""
     try:
         with _bound(host, port):
             return
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host} port {port}: {error.strerror}.\n"
-            "Stop what uses it, or choose another: --port 8001, or --port 0 for any free one."
+            "Stop the program that uses it, or choose another port: --port 8001, or --port 0 for any free one."
         ) from error
 
 
@@ -95,53 +91,55 @@ def check_port(host: str, port: int) -> None:
 def _bound(host: str, port: int) -> Iterator[None]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        # As servers do: the port of a service that has just ended is free.
+        # Servers set this option too, so the port of a service that has just ended counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
         yield
 
 
-def end_like_interrupt() -> None:
-    """Let SIGTERM and a closed terminal end this process the way Ctrl-C does."""
-    for number in ENDINGS:
+def raise_on_signals() -> None:
+    """Let SIGTERM and a closed terminal raise KeyboardInterrupt, as Ctrl-C does."""
+    for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
             signal.signal(number, signal.default_int_handler)
 
 
-def hush() -> None:
-    """Keep Ray's own talk out of the terminal; what goes wrong arrives as an exception."""
+def silence_ray() -> None:
+    """Keep Ray's own messages out of the terminal; its failures arrive as exceptions."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when ray is imported
     import ray.serve  # noqa: F401  sets the levels of these loggers
     from ray._private import worker
 
-    worker.print_to_stdstream = lambda *_, **__: None  # what a raylet reports has no other switch
+    worker.print_to_stdstream = lambda *_, **__: None  # there is no other switch for the messages of raylets
     for name in ("ray", "ray.serve"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _guard(token_file: Path) -> None:
-    """A token of its own: Ray would take the one of the home directory, or write one there."""
+def _create_token(token_file: Path) -> None:
+    """Create a token for this cluster; Ray would use one in the home directory, or write one there."""
     token_file.touch(mode=0o600)
     token_file.write_text(secrets.token_hex(32))
-    os.environ.pop("RAY_AUTH_TOKEN", None)  # another cluster's, and Ray would prefer it
+    os.environ.pop("RAY_AUTH_TOKEN", None)  # of another cluster; Ray would prefer it
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token_file))
 
 
 def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboard: int | None) -> None:
-    # nobody takes this machine away, and looking out for it is a process of its own beside every Train run
+    # This machine is not preempted, and the watcher is an additional process for every Train run.
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
-    # Serve's proxies inherit it: where they, and the ingress its draft pools, call over gRPC and not as actors call, a
-    # chunk took both 3.7 ms of CPU instead of 5.6 (by /proc, Zen 3); a stream's milliseconds a token show nothing of it
+    # Serve's proxies inherit it. With gRPC between proxy and ingress, and between ingress and draft pools, a chunk
+    # takes the two 3.7 ms of CPU time instead of 5.6 (Zen 3); the time per token of a stream does not change.
     os.environ.setdefault("RAY_SERVE_PROXY_USE_GRPC", "1")
-    # a job is a command line, and shall find the python that has this package
+    # A job is a command line, and must find the python that has this package.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    hush()
+    silence_ray()
     import ray
     from ray._private import parameter, utils
+    from ray._raylet import Config  # type: ignore[attr-defined]
 
-    # ray.init has no option for this port, and the job agents of two Rays on one machine would both want 52365
+    Config.initialize("")  # reads RAY_AUTH_MODE again; Ray may have been imported before it was set
+    # ray.init has no option for this port; the job agents of two clusters on one machine would both use 52365.
     parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)  # type: ignore[assignment, misc]
-    # A closed terminal signals every process in it. Ray's inherit this mask and so outlive it, until told to end.
+    # A closed terminal signals every process in it. Ray's inherit this mask and survive until they are stopped.
     unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         ray.init(
@@ -158,8 +156,8 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboar
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
-    end_like_interrupt()  # ray.init put a handler of its own in place
-    # where there are several Rays on a machine, a job is told the one noted here, or else any
+    raise_on_signals()  # ray.init has installed a handler of its own
+    # Among several clusters on a machine a job finds the one whose address is written here.
     utils.write_ray_address(ray.get_runtime_context().gcs_address, directory)
 
 
@@ -169,15 +167,15 @@ def _check_gpus(gpus: float) -> None:
     here = ray.cluster_resources().get("GPU", 0.0)
     if here < gpus:
         raise ConfigError(
-            f"this configuration takes {gpus:g} GPUs and this machine has {here:g}.\n"
-            "Deploy it on a Ray cluster that has them with --address, or take --config family, which needs none."
+            f"this configuration needs {gpus:g} GPUs and this machine has {here:g}.\n"
+            "Deploy it on a Ray cluster that has them with --address, or use --config family, which needs none."
         )
 
 
 def _stop() -> None:
     import ray
 
-    # Workers are the raylet's children: once it has gone they can no longer be told from anybody's.
+    # Workers are children of the raylet: once it has ended they can no longer be identified.
     processes = psutil.Process().children(recursive=True)
     ray.shutdown()
     for process in psutil.wait_procs(processes, timeout=GRACE_SECONDS)[1]:
@@ -186,9 +184,9 @@ def _stop() -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """An impatient second Ctrl-C must not leave half of it running."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
+def _signals_ignored() -> Iterator[None]:
+    """A second Ctrl-C must not interrupt the clean-up."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield
     finally:

@@ -1,130 +1,141 @@
-"""What a retraining is made of: one YAML file, every key known.
+"""The configuration of a retraining: one YAML file with a section per stage. Unknown keys are errors.
 
-Enters: a path. Leaves: a `RetrainConfig`, of which every stage reads its own section and nothing else.
+LoRA rank, learning rate, seeds and step counts are in `align`; the shipped files are in `train_jobs/configs`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from core.embedding import MULTILINGUAL
 from core.settings import Section, read_settings
+from core.tasks.embedding import MULTILINGUAL
 
 
-class Target(Section):
-    """The model that answers, and whose answers the drafts learn."""
+class TargetConfig(Section):
+    """The target: the model that answers the prompts and that the drafts imitate."""
 
     model: str = Field(description="directory, hub id, or family:target")
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     device: str = "cpu"
-    max_sessions: int = Field(32, ge=1, description="answers in one pass")
+    max_sessions: int = Field(32, ge=1, description="answers generated in one batch")
 
 
-class Worker(Section):
-    """What one worker of a stage takes of its machine."""
+class WorkerConfig(Section):
+    """The resources of one worker of a stage."""
 
-    num_cpus: int = Field(1, ge=1, description="also its torch threads")
+    num_cpus: int = Field(1, ge=1, description="also its number of torch threads")
     num_gpus: float = Field(0.0, ge=0)
 
 
-class Collect(Section):
-    """Where prompts come from: the family's generators, a JSONL file or a directory of traces; exactly one."""
+class CollectConfig(Section):
+    """The source of the prompts: exactly one of the family's generators, a JSONL file or a directory of traces."""
 
-    family: int | None = Field(None, ge=1, description="prompts to learn from, of each of the family's tasks")
+    family: int | None = Field(None, ge=1, description="training prompts generated for each of the family's tasks")
     family_tasks: tuple[str, ...] | None = Field(None, description="only these of the family's tasks")
-    file: Path | None = Field(None, description="JSONL, each line a prompt or messages")
-    traces: Path | None = Field(None, description="what a service kept, or `taskspec traces import` wrote")
-    held_out: int = Field(180, ge=3, description="family: prompts kept apart, of each task")
-    held_out_share: float = Field(0.3, gt=0, lt=1, description="file, traces: share of the prompts kept apart")
-    temperatures: tuple[float, ...] = Field((0.0, 1.0), min_length=1, description="taken in turn, for new answers")
-    max_tokens: int = Field(400, ge=1, description="longest new answer")
-    top: int = Field(64, ge=1, description="of the target's log-probabilities at a token, the largest so many are kept")
-    shard: int = Field(256, ge=1, description="prompts answered between two points to resume from")
+    file: Path | None = Field(None, description="JSONL, a prompt or messages per line")
+    traces: Path | None = Field(None, description="trace directory of a service or of `taskspec traces import`")
+    effect: float = Field(0.02, gt=0, lt=1, description="least gain in acceptance that a task should be able to show")
+    held_out: int | None = Field(None, ge=3, description="family: held-out prompts per task; follows from `effect`")
+    held_out_share: float | None = Field(
+        None, gt=0, lt=1, description="file, traces: share of held-out prompts; follows from `effect`"
+    )
+    temperatures: tuple[float, ...] = Field((0.0, 1.0), min_length=1, description="of new answers, in turn")
+    max_tokens: int = Field(400, ge=1, description="length limit of a new answer")
+    top: int = Field(64, ge=1, description="log-probabilities of the target kept per token")
+    shard: int = Field(256, ge=1, description="prompts per shard; an interrupted stage resumes at a shard")
     seed: int = 0
-    worker: Worker = Worker()
+    worker: WorkerConfig = WorkerConfig()
 
     @model_validator(mode="after")
-    def _one_source(self) -> Collect:
+    def _one_source(self) -> CollectConfig:
         if [self.family, self.file, self.traces].count(None) != 2:
             raise ValueError("write exactly one of `family`, `file` and `traces`")
         return self
 
 
-class Partition(Section):
-    """How tasks are found."""
+class PartitionConfig(Section):
+    """The search for tasks."""
 
     embedder: str = Field(MULTILINGUAL, description="sentence-transformers model: hub id, directory or package")
-    k: int | None = Field(None, ge=1, description="number of tasks; none finds it")
+    k: int | None = Field(None, ge=1, description="number of tasks; found from the data if absent")
     max_k: int = Field(10, ge=2)
-    worker: Worker = Worker()
+    worker: WorkerConfig = WorkerConfig()
 
 
-class Align(Section):
-    """How drafts are fitted; one run per task and seed, and the controls beside them.
+class AlignConfig(Section):
+    """The training of drafts: the base on all tasks, then from it one adapter per task, and the controls.
 
-    `mixed` and the full fine-tune learn from all tasks with the steps of all tasks' adapters together.
+    Base and controls learn from all tasks, the controls in as many steps as all adapters together.
     """
 
-    seeds: tuple[int, ...] = Field((0,), min_length=1, description="the first is published, the others tell the spread")
-    full_fine_tune: bool = True
-    rank: int = Field(32, ge=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="the first may be published; others show the spread")
+    ranks: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (32,), min_length=1, description="LoRA ranks that every task chooses from"
+    )
+    loss: Literal["kl", "lk"] = Field("kl", description="kl, or lk: KL and total variation mixed by acceptance")
     learning_rate: float = Field(0.02, gt=0)
-    steps: int = Field(600, ge=1, description="of an adapter of one task")
+    base_steps: int | None = Field(None, ge=1, description="of the base; as many as all adapters together if absent")
+    steps: int = Field(600, ge=1, description="per task, at most: the best on the stop set is kept")
     budget: int = Field(2048, ge=1, description="padded tokens per step")
-    evaluate_every: int = Field(50, ge=1, description="steps between looks at held-out acceptance, and checkpoints")
-    patience: int = Field(6, ge=1, description="evaluations without a new best before the end")
-    max_pairs: int = Field(8192, ge=1, description="answers a task's adapter learns from, at most")
+    evaluate_every: int = Field(
+        50, ge=1, description="steps of an adapter between evaluations, each with a checkpoint; longer runs do as many"
+    )
+    max_pairs: int = Field(8192, ge=1, description="most answers that a task's adapter learns from")
     device: str = "cpu"
-    worker: Worker = Worker()
+    worker: WorkerConfig = WorkerConfig()
 
 
-class Router(Section):
-    """How the task classifier is fitted."""
+class RouterConfig(Section):
+    """The training of the task classifier."""
 
     general: str | None = Field("family:general", description="prompts of no task: JSONL file, or the family's")
-    general_prompts: int = Field(1500, ge=2, description="family: how many of them")
+    general_prompts: int = Field(1500, ge=2, description="family: number of them")
     steps: int = Field(300, ge=1)
     batch: int = Field(64, ge=1)
-    longest: int = Field(64, ge=2, description="ids read of a prompt while it learns")
-    rivals: bool = Field(True, description="also fit a BERT-mini and a nearest centroid, for the report")
-    worker: Worker = Worker()
+    longest: int = Field(64, ge=2, description="token ids read per prompt during training")
+    baselines: bool = Field(True, description="also train a BERT-mini and time a nearest centroid, for the report")
+    worker: WorkerConfig = WorkerConfig()
 
 
-class Evaluate(Section):
-    """How drafts are compared on held-out prompts."""
+class EvaluateConfig(Section):
+    """The comparison of drafts on held-out prompts, and the vocabularies of the promoted ones."""
 
-    num_speculative_tokens: int = Field(6, ge=1, le=15)
-    worker: Worker = Worker()
+    vocabulary_sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (),
+        description="numbers of token ids that a draft's head may be cut to, if that pays on this machine",
+    )
+    worker: WorkerConfig = WorkerConfig()
 
 
-class Studies(Section):
-    """Curves for the report that cost training of their own; empty lists leave them out."""
+class StudiesConfig(Section):
+    """Curves for the report that need training runs of their own; an empty list leaves a curve out."""
 
-    pairs: tuple[int, ...] = Field((), description="acceptance against so many answers")
-    pairs_task: str = Field("english", description="the family's task that these are of")
-    ks: tuple[int, ...] = Field((), description="acceptance against so many tasks")
-    steps: int = Field(300, ge=1, description="of every run of the first; of all runs of one k together")
+    pairs: tuple[int, ...] = Field((), description="acceptance against these numbers of answers")
+    pairs_task: str = Field("english", description="task of the family for `pairs`")
+    ks: tuple[int, ...] = Field((), description="acceptance against these numbers of tasks")
+    losses: tuple[Literal["kl", "lk"], ...] = Field((), description="acceptance of a base trained with these losses")
+    steps: int = Field(300, ge=1, description="per run; for `ks` over all runs of a value of k")
 
 
 class RetrainConfig(Section):
-    """One retraining: from prompts to a live bundle."""
+    """One retraining, from prompts to a live bundle."""
 
-    target: Target
+    target: TargetConfig
     draft: str = Field(description="directory, hub id, or family:draft")
-    work: Path = Field(description="directory of everything between; a run that was cut off goes on from it")
-    bundles: Path = Field(description="directory that services load from")
-    collect: Collect
-    partition: Partition = Partition()
-    align: Align = Align()
-    router: Router = Router()
-    evaluate: Evaluate = Evaluate()
-    studies: Studies = Studies()
+    work: Path = Field(description="work directory; an interrupted retraining resumes from it")
+    bundles: Path = Field(description="bundle directory that services load from")
+    collect: CollectConfig
+    partition: PartitionConfig = PartitionConfig()
+    align: AlignConfig = AlignConfig()
+    router: RouterConfig = RouterConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    studies: StudiesConfig = StudiesConfig()
 
     def anchored(self) -> RetrainConfig:
-        """The same for a process with another working directory, as workers and jobs have: all paths absolute."""
+        """The same configuration with absolute paths: workers and jobs have other working directories."""
         inside = {name: path.absolute() for name in ("file", "traces") if (path := getattr(self.collect, name))}
         return self.model_copy(
             update={
@@ -141,11 +152,11 @@ class RetrainConfig(Section):
         )
 
 
-def _place(name: str | None) -> str | None:
-    """A hub id, a package or one of the family's stays what it is; a path that is here becomes absolute."""
-    return str(Path(name).absolute()) if name and Path(name).exists() else name
+def _place(name: str) -> str:
+    """An existing path made absolute; a hub id, package or `family:` name unchanged."""
+    return str(Path(name).absolute()) if Path(name).exists() else name
 
 
 def load_config(file: Path) -> RetrainConfig:
-    """Read a YAML file; `ConfigError` names the key at fault and what to write instead."""
+    """Read a YAML file. `ConfigError` names the key at fault and what to write instead."""
     return read_settings(file, RetrainConfig)

@@ -1,7 +1,4 @@
-"""What a retraining found: the figures behind every decision, for the report and for scripts.
-
-Enters: nothing; stages fill it in. Leaves: findings.json.
-"""
+"""The format of findings.json: every figure of a retraining, for the report and for scripts."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from core.bootstrap import Difference
-from core.durable import replace
+from core.bundle.atomic_files import replace
+from core.confidence_intervals import Difference
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A draft on the test prompts of a task: `general`, `mixed`, `full`, `task` or `live`, trained with `seed`.
+    """A draft on the test prompts of a slot, one of `train_jobs.candidates`, trained with `seed`.
 
-    `versus_general` is its difference in acceptance_rate, with the 95 % interval; None for general itself.
+    `versus_general` is the difference in acceptance_rate, with the 95 % interval; None for `general` itself.
     """
 
     name: str
@@ -27,18 +24,19 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pooled(msgspec.Struct, frozen=True, kw_only=True):
-    """All seeds of a kind of draft taken together: means, and the interval by prompts."""
+    """All seeds of a kind of draft together; intervals are by prompt. Each seed is compared with its own base."""
 
     name: str
     acceptance_rate: float
     tokens_per_pass: float
     versus_general: Difference | None
+    versus_base: Difference | None = None
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """A task (or `all`, of which the general slot is decided), its candidates and what the gate made of them.
+class SlotFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """The slot of a task, its candidates, and the promotion of one of them; `all` stands for the general slot.
 
-    `label` is what most of its prompts were called by whoever brought them, if anyone; `prompts` counts by part.
+    `label` is the commonest label of the task's prompts, if they came with labels; `prompts` counts them by split.
     """
 
     task: str
@@ -51,15 +49,24 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairsPoint(msgspec.Struct, frozen=True):
-    """Held-out acceptance after learning from so many answers, ended at its best and at its end."""
+    """Held-out acceptance of an adapter after training on `pairs` answers: at the best step, at the last, at none."""
 
     pairs: int
     stopped: float
     unstopped: float
+    base: float | None = None
+
+
+class LossPoint(msgspec.Struct, frozen=True):
+    """Test acceptance of bases trained with a loss: of every seed, and all together over the first loss."""
+
+    loss: str
+    acceptance: list[float]
+    versus_first: Difference | None
 
 
 class KPoint(msgspec.Struct, frozen=True):
-    """How well k tasks fit, and test acceptance of k adapters of one total budget where that was tried."""
+    """Clustering scores of k tasks, and test acceptance of k adapters, where measured."""
 
     k: int
     silhouette: float | None
@@ -68,8 +75,8 @@ class KPoint(msgspec.Struct, frozen=True):
     acceptance: float | None
 
 
-class Classifier(msgspec.Struct, frozen=True, kw_only=True):
-    """A way of telling tasks: share right on held-out and on reworded prompts, milliseconds a prompt."""
+class ClassifierFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A router or a baseline: share of correct predictions on test prompts and on reworded ones, and times."""
 
     name: str
     agreement: float
@@ -79,15 +86,15 @@ class Classifier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True):
-    """The router on test prompts: `confusion[i][j]` prompts of class i went to j, classes in order, `general` last."""
+    """The router on test prompts: `confusion[i][j]` prompts of class i went to class j; `general` is the last class."""
 
     classes: list[str]
     confusion: list[list[int]]
-    classifiers: list[Classifier]
+    classifiers: list[ClassifierFigures]
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """What the published drafts do on all test prompts, routed by the partition: by temperature."""
+class PublishedFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The published drafts on all test prompts of one temperature, each prompt routed by the partition."""
 
     temperature: float
     acceptance_rate: float
@@ -97,7 +104,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunTime(msgspec.Struct, frozen=True):
-    """When a training run was begun and ended, in seconds of the clock, and how its held-out acceptance went."""
+    """Start and end of a training run, in seconds since the epoch, and its held-out acceptance by step."""
 
     name: str
     began: float
@@ -107,7 +114,7 @@ class RunTime(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything. `purity` is of the partition against the labels of held-out prompts, if there are labels."""
+    """All findings. `purity` compares the partition with the labels of held-out prompts, if there are labels."""
 
     target: str
     draft: str
@@ -115,13 +122,14 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     seeds: list[int]
     k: int
     purity: float | None
-    slots: list[Slot]
-    served: list[Served]
+    slots: list[SlotFindings]
+    served: list[PublishedFigures]
     routing: Routing | None
     pairs: list[PairsPoint]
     ks: list[KPoint]
     runs: list[RunTime]
     seconds: dict[str, float]
+    losses: list[LossPoint] = []
 
     def save(self, file: Path) -> None:
         replace(file, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")

@@ -1,7 +1,6 @@
-"""A retraining as a Ray Job: submitted to a cluster that runs already, followed from here, stopped with Ctrl-C.
+"""A retraining as a Ray Job: submitted to a running cluster, its log followed here, stopped with Ctrl-C.
 
-Enters: a configuration and the address of the cluster's dashboard. Leaves: the job's lines as they come, and how it
-ended. `python -m train_jobs.job` is what the cluster runs.
+`python -m train_jobs.job` is the entry point that the cluster runs.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from rich.console import Console
 
 from core.errors import ConfigError, TaskSpecError
 from train_jobs.config import RetrainConfig
+from train_jobs.stages import STAGES, StageName
 
 if TYPE_CHECKING:
     from ray.job_submission import JobStatus, JobSubmissionClient
 
 CONFIG = "TASKSPEC_RETRAIN"  # the job's environment variable that holds the configuration as JSON
 AS_JSON = "--json"  # the job's last line is its outcome as JSON
-FAILED, USAGE = 1, 2
-AGAIN_SECONDS = 1.0  # until a job that has not started, or a dashboard that went away, is asked again
-START_SECONDS = 30.0  # for a cluster to be ready for jobs in
-STOP_SECONDS = 30.0  # for a job to stop in
+POLL_SECONDS = 1.0  # between two requests to the dashboard
+START_SECONDS = 30.0  # for a new cluster to accept jobs
+STOP_SECONDS = 30.0  # for a job to stop
 HOW = "give the URL of the cluster's dashboard, such as http://127.0.0.1:8265; `ray start` and `ray up` print it"
 
 
-def submit(config: RetrainConfig, stages: Sequence[str], address: str, *, as_json: bool) -> Job:
-    """Start a job; the cluster needs this package installed and the configuration's absolute paths on all its nodes.
+def submit(config: RetrainConfig, stages: Sequence[StageName], address: str, *, as_json: bool) -> Job:
+    """Start a job. The cluster needs this package installed, and the configuration's absolute paths on all its nodes.
 
-    Raises `ConfigError` where nothing answers at `address`, or it does not let us in.
+    Raises `ConfigError` if nothing answers at `address`, or if it refuses the token.
     """
     client = _client(address)
     words = ["python", "-m", "train_jobs.job", *stages, *([AS_JSON] if as_json else [])]
@@ -45,7 +44,7 @@ def submit(config: RetrainConfig, stages: Sequence[str], address: str, *, as_jso
 
 
 class Job:
-    """A job that was submitted."""
+    """A submitted job."""
 
     def __init__(self, client: JobSubmissionClient, name: str) -> None:
         self.name = name
@@ -53,24 +52,24 @@ class Job:
         self._shown = 0  # characters of its log
 
     def follow(self, console: Console) -> bool:
-        """Print the log as it grows until the job is over; whether it succeeded."""
+        """Print the log as it grows until the job is over; True if the job succeeded."""
         from ray.job_submission import JobStatus
 
         status = self._status()
         while not status.is_terminal():
-            with suppress(Exception):  # what cut the log off shows in the status, or it can be taken up again
+            with suppress(Exception):  # a broken log stream is opened again; a failed job shows in its status
                 asyncio.run(self._tail(console))
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(POLL_SECONDS)
             status = self._status()
         self._show(self._client.get_job_logs(self.name), console)
         return status == JobStatus.SUCCEEDED
 
     def stop(self) -> bool:
-        """Stop it and wait until it has; whether it has."""
+        """Stop the job and wait for it; True if it has stopped."""
         self._client.stop_job(self.name)
         deadline = time.monotonic() + STOP_SECONDS
         while not self._status().is_terminal() and time.monotonic() < deadline:
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(POLL_SECONDS)
         return self._status().is_terminal()
 
     def last_line(self) -> str:
@@ -81,8 +80,8 @@ class Job:
             return self._client.get_job_status(self.name)
         except (RuntimeError, OSError) as error:
             raise TaskSpecError(
-                f"lost sight of job {self.name}, which goes on if its cluster does: {error}\n"
-                f"Ask for it with `ray job status {self.name}`; the same command again goes on from what it left."
+                f"lost the connection to job {self.name}, which continues if its cluster does: {error}\n"
+                f"`ray job status {self.name}` shows its state; after its end the same command resumes ."
             ) from error
 
     async def _tail(self, console: Console) -> None:
@@ -97,57 +96,55 @@ class Job:
 
 
 def main() -> None:
-    """What the cluster runs: the stages named on the command line, or all; ends as `taskspec retrain` does."""
-    stages = [word for word in sys.argv[1:] if word != AS_JSON]
+    """Run the stages named on the command line; exit as `taskspec retrain` does."""
     try:
-        _perform(stages, as_json=AS_JSON in sys.argv)
+        _run([name for name in STAGES if name in sys.argv], as_json=AS_JSON in sys.argv)
     except TaskSpecError as error:
         sys.stderr.write(f"taskspec: {error}\n")
-        sys.exit(USAGE if isinstance(error, ConfigError) else FAILED)
+        sys.exit(error.exit_code)
 
 
-def _perform(stages: Sequence[str], *, as_json: bool) -> None:
+def _run(stages: Sequence[StageName], *, as_json: bool) -> None:
     import ray
 
-    from train_jobs.outcome import perform
-    from train_jobs.pipeline import STAGES
+    from train_jobs.pipeline import retrain
 
     if CONFIG not in os.environ:
-        raise ConfigError(f"{CONFIG} holds no configuration: submit this with `taskspec retrain --address URL`")
+        raise ConfigError(f"{CONFIG} is not set: submit this job with `taskspec retrain --address URL`")
     config = RetrainConfig.model_validate_json(os.environ[CONFIG])
     ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     console = Console()
-    outcome = perform(config, stages or STAGES, console)
+    outcome = retrain(config, stages, console)
     if as_json:
         console.out(outcome.as_json(), highlight=False)
     else:
-        outcome.tell(console)
+        outcome.print(console)
 
 
 def _submitted(client: JobSubmissionClient, entrypoint: str, environment: dict[str, str]) -> str:
-    """The job's name. A cluster that has just started has a dashboard before it takes jobs."""
+    """The job's name. Retries for a while: a new cluster has a dashboard before it accepts jobs."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
             return client.submit_job(entrypoint=entrypoint, runtime_env={"env_vars": environment})
         except (RuntimeError, OSError) as error:
             if time.monotonic() > deadline:
-                raise TaskSpecError(f"the cluster takes no job: {error}") from error
-        time.sleep(AGAIN_SECONDS)
+                raise TaskSpecError(f"the cluster accepts no job: {error}") from error
+        time.sleep(POLL_SECONDS)
 
 
 def _client(address: str) -> JobSubmissionClient:
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
-    if not address.startswith(("http://", "https://")):  # Ray would take it for another of the cluster's ports
+    if not address.startswith(("http://", "https://")):  # Ray would try it as the address of a driver port
         raise ConfigError(f"--address {address}: {HOW}")
-    logging.getLogger("ray").setLevel(logging.ERROR)  # how each connection ended is no news
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it logs every closed connection
     try:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
         raise ConfigError(
-            f"{address} wants a token and was given {'a wrong one' if 'RAY_AUTH_MODE' in os.environ else 'none'}.\n"
+            f"{address} requires a token and got {'a wrong one' if 'RAY_AUTH_MODE' in os.environ else 'none'}.\n"
             "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to a file that holds the cluster's token."
         ) from error
     except (RuntimeError, OSError, ValueError) as error:

@@ -1,7 +1,4 @@
-"""Runs the stages of a retraining in their order, each once: what is done for the same inputs is not done again.
-
-Enters: a configuration, a view, the Ray this process is connected to. Leaves: a live bundle and a report of it.
-"""
+"""The stages of a retraining in order. A stage that is done for the present inputs is not run again."""
 
 from __future__ import annotations
 
@@ -10,78 +7,82 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
-from core.errors import ConfigError
-from train_jobs import align, collect, evaluate, partition, publish, routing, study
+from ray.exceptions import RayTaskError
+from rich.console import Console
+
+from core.bundle.store import open_live
+from core.errors import ConfigError, TaskSpecError
 from train_jobs.config import RetrainConfig
+from train_jobs.outcome import Outcome, SlotDecision
 from train_jobs.progress import Progress
-from train_jobs.report.page import write_report
-from train_jobs.summary import Summary
-from train_jobs.units import Unit
+from train_jobs.report.page import PAGE
+from train_jobs.stages import StageName, align, collect, evaluate, partition, publish, report, router, study
+from train_jobs.workspace import Workspace
 
-
-class _Stage(NamedTuple):
-    unit: Callable[[RetrainConfig], Unit]
-    run: Callable[[RetrainConfig, Progress], None]
-
-
-def _report_unit(config: RetrainConfig) -> Unit:
-    return Unit(config.work / "report", publish.unit(config).key, study.unit(config).key)
-
-
-def _report(config: RetrainConfig, progress: Progress) -> None:
-    with progress.stage("report", 1) as report:
-        seconds = {name: stage.unit(config).seconds for name, stage in _STAGES.items() if name != "report"}
-        write_report(Summary(config).findings(seconds), _report_unit(config).start())
-        report("page", 1, 1, "")
-
-
-_STAGES = {
-    "collect": _Stage(collect.unit, collect.run),
-    "partition": _Stage(partition.unit, partition.run),
-    "align": _Stage(align.unit, align.run),
-    "router": _Stage(routing.unit, routing.run),
-    "evaluate": _Stage(evaluate.unit, evaluate.run),
-    "publish": _Stage(publish.unit, publish.run),
-    "study": _Stage(study.unit, study.run),
-    "report": _Stage(_report_unit, _report),
+_RUN: dict[StageName, Callable[[Workspace, Progress], None]] = {
+    "collect": collect.run,
+    "partition": partition.run,
+    "align": align.run,
+    "router": router.run,
+    "evaluate": evaluate.run,
+    "publish": publish.run,
+    "study": study.run,
+    "report": report.run,
 }
-STAGES: tuple[str, ...] = tuple(_STAGES)
 
 
-def retrain(config: RetrainConfig, progress: Progress, stages: Sequence[str] = STAGES) -> Path:
-    """Run these stages; the path of the report's page.
+def retrain(config: RetrainConfig, stages: Sequence[StageName], console: Console) -> Outcome:
+    """Run these stages on the Ray this process is connected to, under one progress view.
 
-    Raises `ConfigError` where a stage before them is not done, where another retraining works in the same directory,
-    or for what a person can mend.
+    Raises `ConfigError` if an earlier stage is not done, if another retraining uses the work directory, or for a
+    setting to correct.
     """
     config = config.anchored()
-    with _alone(config.work):
-        for name in stages:
-            unit = _STAGES[name].unit(config)
-            if unit.done:
-                progress.skipped(name)
-                continue
-            _check_order(config, name)
-            began = time.monotonic()
-            _STAGES[name].run(config, progress)
-            unit.finish(time.monotonic() - began)
-    return _report_unit(config).directory / "report.html"
+    try:
+        with _exclusive(config.work), Progress(console, stages) as progress:
+            work = Workspace(config)
+            for name in stages:
+                _run_stage(work, name, progress)
+    except RayTaskError as error:
+        # Ray's exception is of the worker's class too, but its text is a traceback
+        if isinstance(error.cause, TaskSpecError):
+            raise error.cause from error
+        raise
+    return _outcome(work, stages, progress.seconds)
+
+
+def _run_stage(work: Workspace, name: StageName, progress: Progress) -> None:
+    step = work.steps[name]
+    if step.done:
+        progress.skipped(name)
+        return
+    if missing := work.unfinished(before=name):
+        raise ConfigError(f"stage {name} needs {', '.join(missing)} first; run those, or `taskspec retrain`")
+    began = time.monotonic()
+    _RUN[name](work, progress)
+    step.finish(time.monotonic() - began)
+
+
+def _outcome(work: Workspace, stages: Sequence[StageName], seconds: dict[str, float]) -> Outcome:
+    bundle = open_live(work.config.bundles).bundle if "publish" in stages else None
+    slots = bundle.manifest.slots if bundle else {}
+    return Outcome(
+        work=work.config.work,
+        bundles=work.config.bundles,
+        report=work.steps["report"].directory / PAGE if "report" in stages else None,
+        version=bundle.manifest.version if bundle else None,
+        slots={task: SlotDecision(slot.decision, slot.reason) for task, slot in slots.items()},
+        seconds=seconds,
+    )
 
 
 @contextmanager
-def _alone(work: Path) -> Iterator[None]:
+def _exclusive(work: Path) -> Iterator[None]:
     work.mkdir(parents=True, exist_ok=True)
     with (work / ".lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go of it however the process ends
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it however the process ends
         except BlockingIOError as error:
-            raise ConfigError(f"another retraining works in {work}; wait for it, or give another --work") from error
+            raise ConfigError(f"another retraining uses {work}; wait for it to end, or give another --work") from error
         yield
-
-
-def _check_order(config: RetrainConfig, name: str) -> None:
-    before = STAGES[: STAGES.index(name)]
-    if missing := [other for other in before if not _STAGES[other].unit(config).done]:
-        raise ConfigError(f"stage {name} needs {', '.join(missing)} first; run those, or `taskspec retrain`")

@@ -1,7 +1,6 @@
-"""What a retraining shows while it works: stages, their units and when they will be done.
+"""Progress of a retraining: units of work on any node report to an actor, and a view here shows them.
 
-Enters: events, from wherever in the cluster a unit works, collected by an actor. Leaves: one live view on a terminal,
-plain lines in a pipe, and in both a line per stage and the seconds of all of them.
+A stage consists of units (shards, runs, drafts). `train_jobs.progress_view` draws them.
 """
 
 from __future__ import annotations
@@ -14,28 +13,27 @@ from typing import Any
 
 from rich.console import Console
 
-from train_jobs.progress_view import Lines, Plan, Table, Unit, View, leave
+from train_jobs.progress_view import LineView, StageSize, TableView, UnitProgress, View, print_line
 
-Handle = Any  # a Ray actor's: its methods are not typed
-Report = Callable[[str, int, int, str], None]  # unit, done, total, note
+Handle = Any  # of a Ray actor, whose methods have no types
+ReportProgress = Callable[[str, int, int, str], None]  # unit, done, total, note
 
-LOOK_SECONDS = 0.25  # between two looks of the view at the actor
-SEND_SECONDS = 0.2  # between two events of one unit; those in between are dropped
-ANSWER_SECONDS = 2.0  # a busy machine may take so long; then the view waits for the next look
-MAX_PENDING = 1000  # events on their way from one process
+POLL_SECONDS = 0.25  # between two updates of the view
+SEND_SECONDS = 0.2  # between two reports of one unit; those in between are dropped
+ANSWER_SECONDS = 2.0  # of the actor; after that the view waits for its next update
+MAX_PENDING = 1000  # reports in flight from one process
 
 
 class Progress:
-    """The view of a run, for as long as the block lasts; one stage at a time.
+    """A context manager that shows one stage at a time.
 
-    `stages` names all there will be, in their order, if a bar is to count them. `seconds` are those of the stages that
-    had something to do.
+    `stages` names all stages in order, for a bar that counts them. `seconds` are those of the stages that ran.
     """
 
     def __init__(self, console: Console, stages: Sequence[str] = ()) -> None:
         self._console = console
         self.seconds: dict[str, float] = {}
-        self._view: View = Table(console, stages) if console.is_terminal else Lines(console)
+        self._view: View = TableView(console, stages) if console.is_terminal else LineView(console)
         self._board: Handle | None = None
 
     def __enter__(self) -> Progress:
@@ -46,26 +44,26 @@ class Progress:
         self._view.close()
         if len(self.seconds) > 1:
             each = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
-            leave(self._console, f"{each}: {sum(self.seconds.values()):.1f} s in all")
+            print_line(self._console, f"{each}: {sum(self.seconds.values()):.1f} s in all")
 
     def skipped(self, name: str) -> None:
-        """Show a stage whose work was found done."""
+        """Show a stage that was done before."""
         self._view.end(name, f"{name}: done before")
 
     @contextmanager
-    def stage(self, name: str, units: int, work: int | None = None) -> Iterator[Report]:
-        """Show a stage of `units` units. What it gives may be sent to any process of the Ray this one is connected to.
+    def stage(self, name: str, units: int, work: int | None = None) -> Iterator[ReportProgress]:
+        """Show a stage of `units` units; yields the function by which any process of the cluster reports.
 
-        A unit is over when its `done` has reached its `total`; units that never report count as not begun. Where units
-        differ in size, `work` is what their totals come to.
+        A unit is over when its `done` reaches its `total`; a unit that never reports counts as not begun. If units
+        differ in size, `work` is the sum of their totals.
         """
         began = time.monotonic()
         board = self._begin(name)
-        self._view.begin(name, Plan(units, work))
+        self._view.begin(name, StageSize(units, work))
         outcome = "stopped after"
         try:
-            with _looking(board, self._view):
-                yield Sender(board, name)
+            with _updating(board, self._view):
+                yield ProgressSender(board, name)
             outcome = "done in"
         finally:
             seconds = self.seconds[name] = time.monotonic() - began
@@ -74,16 +72,16 @@ class Progress:
     def _begin(self, stage: str) -> Handle:
         import ray
 
-        if not ray.is_initialized():  # else Ray would start one that nobody asked for
-            raise RuntimeError("a stage is shown by an actor: connect to Ray first")
+        if not ray.is_initialized():  # else Ray would start one
+            raise RuntimeError("progress is collected by an actor: connect to Ray first")
         if self._board is None:
             self._board = _board_here()
         ray.get(self._board.begin.remote(stage))
         return self._board
 
 
-class Sender:
-    """A `Report` for one stage that can be pickled; it drops what it cannot send, and never waits."""
+class ProgressSender:
+    """A picklable `ReportProgress` for one stage. It never blocks; a report that cannot be sent is dropped."""
 
     def __init__(self, board: Handle, stage: str) -> None:
         self._board = board
@@ -97,47 +95,47 @@ class Sender:
         self._sent[unit] = now
         import ray
 
-        with suppress(Exception):  # the work goes on, seen or not
+        with suppress(Exception):  # the work matters, its display does not
             if ray.is_initialized():  # else the call would start a Ray
-                self._board.put.options(num_returns=0).remote(self._stage, unit, Unit(done, total, note))
+                self._board.put.options(num_returns=0).remote(self._stage, unit, UnitProgress(done, total, note))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Sender, (self._board, self._stage)
+        return ProgressSender, (self._board, self._stage)
 
 
-class Board:
-    """The actor: the newest event of each unit of the stage at work."""
+class ProgressBoard:
+    """The actor: the latest report of each unit of the current stage."""
 
     def __init__(self) -> None:
         self._stage = ""
-        self._units: dict[str, Unit] = {}
+        self._units: dict[str, UnitProgress] = {}
 
     def begin(self, stage: str) -> None:
         self._stage, self._units = stage, {}
 
-    def put(self, stage: str, unit: str, event: Unit) -> None:
-        if stage == self._stage:  # else it was under way when its stage ended
-            self._units[unit] = event
+    def put(self, stage: str, unit: str, report: UnitProgress) -> None:
+        if stage == self._stage:  # else it arrived after its stage had ended
+            self._units[unit] = report
 
-    def units(self) -> dict[str, Unit]:
+    def units(self) -> dict[str, UnitProgress]:
         return self._units
 
 
 def _board_here() -> Handle:
-    """A board on this process's node: the view lives as long as that, whatever happens to the others."""
+    """A board on this process's node, so that it lives as long as the view."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    placed = ray.remote(Board).options(num_cpus=0, scheduling_strategy=here, max_pending_calls=MAX_PENDING)
+    placed = ray.remote(ProgressBoard).options(num_cpus=0, scheduling_strategy=here, max_pending_calls=MAX_PENDING)
     return placed.remote()
 
 
 @contextmanager
-def _looking(board: Handle, view: View) -> Iterator[None]:
-    """Let a thread bring the view up to date, once more when the block is over."""
+def _updating(board: Handle, view: View) -> Iterator[None]:
+    """Update the view from a thread during the block, and once more at its end."""
     over = Event()
-    thread = Thread(target=_look, args=(board, view, over), name="progress", daemon=True)
+    thread = Thread(target=_update, args=(board, view, over), name="progress", daemon=True)
     try:
         thread.start()  # Ctrl-C may come before it returns
         yield
@@ -147,11 +145,11 @@ def _looking(board: Handle, view: View) -> Iterator[None]:
             thread.join()
 
 
-def _look(board: Handle, view: View, over: Event) -> None:
+def _update(board: Handle, view: View, over: Event) -> None:
     import ray
 
     last = False
-    while not last and ray.is_initialized():  # else the look would start a Ray
-        last = over.wait(LOOK_SECONDS)
-        with suppress(Exception):  # the view may stand still, and must not stop the work
+    while not last and ray.is_initialized():  # else the call would start a Ray
+        last = over.wait(POLL_SECONDS)
+        with suppress(Exception):  # the view may freeze, but must not stop the work
             view.show(ray.get(board.units.remote(), timeout=ANSWER_SECONDS))

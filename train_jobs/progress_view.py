@@ -1,7 +1,4 @@
-"""The two ways a run is drawn: bars that move on a terminal, lines in a pipe.
-
-Enters: the newest event of each unit of the stage at work. Leaves: what a person reads.
-"""
+"""The two views of a retraining's progress: bars on a terminal, lines in a pipe."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 LINE_SECONDS = 10.0  # between two lines of a stage in a pipe
-SPEED_SECONDS = 300.0  # the time left is told by the speed of so many seconds
+SPEED_SECONDS = 300.0  # window of the speed that the estimated time left is based on
 
 
-class Unit(NamedTuple):
-    """How far a unit is, and what it says of itself."""
+class UnitProgress(NamedTuple):
+    """Progress of one unit of a stage, with a note such as its loss."""
 
     done: int
     total: int
@@ -30,36 +27,36 @@ class Unit(NamedTuple):
         return min(1.0, self.done / self.total) if self.total > 0 else 1.0
 
 
-class Plan(NamedTuple):
-    """What a stage has before it: so many units; `work` is what their totals come to, where their sizes differ."""
+class StageSize(NamedTuple):
+    """The number of units of a stage; `work` is the sum of their totals if their sizes differ."""
 
     units: int
     work: int | None = None
 
-    def done(self, units: Mapping[str, Unit]) -> float:
-        """How many units' worth of the work is done."""
+    def done(self, units: Mapping[str, UnitProgress]) -> float:
+        """Finished work, in units."""
         if not self.work:
             return sum(unit.share for unit in units.values())
         return self.units * sum(unit.done for unit in units.values()) / self.work
 
 
 class View(Protocol):
-    """Draws one stage after the other."""
+    """Shows one stage after another."""
 
     def open(self) -> None: ...
 
-    def begin(self, stage: str, plan: Plan) -> None: ...
+    def begin(self, stage: str, size: StageSize) -> None: ...
 
-    def show(self, units: Mapping[str, Unit]) -> None: ...
+    def show(self, units: Mapping[str, UnitProgress]) -> None: ...
 
     def end(self, stage: str, line: str) -> None:
-        """Take the stage away, if it is shown, and leave a line."""
+        """Remove the stage, if it is shown, and print a line."""
 
     def close(self) -> None: ...
 
 
-class Table:
-    """A bar for `stages` if they are several, one for the stage, one for each unit at work."""
+class TableView:
+    """A bar for all `stages` if there are several, one for the current stage, one for each running unit."""
 
     def __init__(self, console: Console, stages: Sequence[str]) -> None:
         self._bars = bars.Progress(
@@ -73,7 +70,7 @@ class Table:
             speed_estimate_period=SPEED_SECONDS,
         )
         self._stages = stages
-        self._plan = Plan(0)
+        self._size = StageSize(0)
         self._ended = 0  # of `stages`
         self._overall: bars.TaskID | None = None
         self._stage: bars.TaskID | None = None
@@ -84,14 +81,14 @@ class Table:
             self._overall = self._bars.add_task(self._nth(), total=len(self._stages), note="", timed=False)
         self._bars.start()
 
-    def begin(self, stage: str, plan: Plan) -> None:
-        self._plan = plan
-        self._stage = self._bars.add_task(stage, total=plan.units, note=_of(0, plan.units), timed=True)
+    def begin(self, stage: str, size: StageSize) -> None:
+        self._size = size
+        self._stage = self._bars.add_task(stage, total=size.units, note=_of(0, size.units), timed=True)
         self._bars.refresh()
 
-    def show(self, units: Mapping[str, Unit]) -> None:
+    def show(self, units: Mapping[str, UnitProgress]) -> None:
         assert self._stage is not None
-        total, done = self._plan.units, self._plan.done(units)
+        total, done = self._size.units, self._size.done(units)
         over = sum(unit.share == 1.0 for unit in units.values())
         self._bars.update(self._stage, completed=done, note=_of(over, total))
         if self._overall is not None and total:
@@ -105,16 +102,16 @@ class Table:
             if shown is not None:
                 self._bars.remove_task(shown)
         self._stage, self._units = None, {}
-        if stage in self._stages:  # else a stage shows its work in parts
+        if stage in self._stages:  # a stage may show its work in several parts of other names
             self._ended = self._stages.index(stage) + 1
         if self._overall is not None:
             self._bars.update(self._overall, description=self._nth(), completed=self._ended)
-        leave(self._bars.console, line)
+        print_line(self._bars.console, line)
 
     def close(self) -> None:
         self._bars.stop()
 
-    def _show_unit(self, name: str, unit: Unit) -> None:
+    def _show_unit(self, name: str, unit: UnitProgress) -> None:
         if unit.share == 1.0:
             if name in self._units:
                 self._bars.remove_task(self._units.pop(name))
@@ -127,36 +124,36 @@ class Table:
         return f"stage {min(self._ended + 1, len(self._stages))} of {len(self._stages)}"
 
 
-class Lines:
-    """A line when a stage begins and one when it ends; in between one now and then."""
+class LineView:
+    """A line when a stage begins, one when it ends, and one every `LINE_SECONDS` in between."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._stage, self._plan = "", Plan(0)
-        self._said = 0.0
-        self._first: tuple[float, float] | None = None  # when units were first heard of, and how much was done then
+        self._stage, self._size = "", StageSize(0)
+        self._printed_at = 0.0
+        self._first: tuple[float, float] | None = None  # time of the first report, and the work done by then
 
     def open(self) -> None:
         pass
 
-    def begin(self, stage: str, plan: Plan) -> None:
-        self._stage, self._plan, self._first = stage, plan, None
-        self._said = time.monotonic()
-        leave(self._console, f"{stage}: begun, {_of(0, plan.units)}")
+    def begin(self, stage: str, size: StageSize) -> None:
+        self._stage, self._size, self._first = stage, size, None
+        self._printed_at = time.monotonic()
+        print_line(self._console, f"{stage}: begun, {_of(0, size.units)}")
 
-    def show(self, units: Mapping[str, Unit]) -> None:
-        now, done = time.monotonic(), self._plan.done(units)
+    def show(self, units: Mapping[str, UnitProgress]) -> None:
+        now, done = time.monotonic(), self._size.done(units)
         if units and self._first is None:
             self._first = now, done
-        if now - self._said < LINE_SECONDS:
+        if now - self._printed_at < LINE_SECONDS:
             return
-        self._said = now
-        at_work = [f"{name} {unit.done}/{unit.total} {unit.note}" for name, unit in units.items() if unit.share < 1.0]
-        over = _of(len(units) - len(at_work), self._plan.units)
-        leave(self._console, "; ".join([f"{self._stage}: {over}{self._left(now, done)}", *at_work]).rstrip())
+        self._printed_at = now
+        running = [f"{name} {unit.done}/{unit.total} {unit.note}" for name, unit in units.items() if unit.share < 1.0]
+        over = _of(len(units) - len(running), self._size.units)
+        print_line(self._console, "; ".join([f"{self._stage}: {over}{self._left(now, done)}", *running]).rstrip())
 
     def end(self, stage: str, line: str) -> None:  # noqa: ARG002 - lines stay
-        leave(self._console, line)
+        print_line(self._console, line)
 
     def close(self) -> None:
         pass
@@ -165,12 +162,12 @@ class Lines:
         if self._first is None or done <= self._first[1]:
             return ""
         began, before = self._first
-        seconds = (self._plan.units - done) * (now - began) / (done - before)
+        seconds = (self._size.units - done) * (now - began) / (done - before)
         return f", {timedelta(seconds=round(max(0.0, seconds)))} left"
 
 
 class _TimeLeft(bars.TimeRemainingColumn):
-    """Of stages no time is told: how long the next ones take does not follow from the former."""
+    """No estimate for the bar of all stages: their durations do not follow from each other."""
 
     def render(self, task: bars.Task) -> Text:
         return super().render(task) if task.fields["timed"] else Text()
@@ -180,6 +177,6 @@ def _of(done: int, total: int) -> str:
     return f"{done} of {total}"
 
 
-def leave(console: Console, line: str) -> None:
-    """Print a line as it is: not wrapped, no markup, no colours."""
+def print_line(console: Console, line: str) -> None:
+    """Print a line without wrapping, markup or colours."""
     console.print(Text(line), soft_wrap=True)

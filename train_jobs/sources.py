@@ -1,6 +1,6 @@
-"""Where prompts come from: generators, a file, or traces; each prompt put into its part once and for all.
+"""The sources of prompts (the family's generators, a JSONL file, traces), and the split each prompt belongs to.
 
-Enters: the `collect` section. Leaves: traces by part, those not answered yet with no output.
+A trace without output is a prompt that the target still has to answer.
 """
 
 from __future__ import annotations
@@ -13,59 +13,76 @@ from typing import Literal
 
 import msgspec
 
+from core.distill.promotion import prompts_needed
+from core.distill.traces import Trace, TraceStore
 from core.errors import ConfigError
-from core.family import locate
-from core.family.corpora import TASKS, items
-from core.prompts import Message, Prompt, read_prompts
-from core.sampling_params import SamplingParams
-from core.tokenizer import Tokenizer, load_tokenizer
-from core.traces import Trace, TraceStore
-from train_jobs.collected import HELD_OUT, PARTS, Part
-from train_jobs.config import Collect, RetrainConfig
+from core.sampling.params import SamplingParams
+from core.text.prompts import Message, Prompt, read_prompts
+from core.text.tokenizer import Tokenizer
+from train_jobs.artefacts import HELD_OUT, SPLITS, Split
+from train_jobs.config import CollectConfig, RetrainConfig
+from train_jobs.family.corpora import TASKS, items
+from train_jobs.models import target_tokenizer
 
-Parts = dict[Part, list[Trace]]
+TracesBySplit = dict[Split, list[Trace]]
 _HASH_RANGE = 1 << 32
+_LARGEST_SHARE = 0.4  # of all prompts is held out; the others are learned from
 
 
-def gather(config: RetrainConfig, context: int) -> Parts:
-    """Every prompt in its part. `context` is the target's; prompts that leave no room in it for an answer are dropped.
+def gather(config: RetrainConfig, context: int) -> TracesBySplit:
+    """All prompts by split. `context` is the target's; a prompt that leaves no room in it for an answer is dropped.
 
-    Raises `ConfigError` where a file or directory has no prompts.
+    Raises `ConfigError` if a split gets no prompts.
     """
-    collect, tokenizer = config.collect, load_tokenizer(locate(config.target.model))
-    parts: Parts = {part: [] for part in PARTS}
-    for held_out, trace in _asked(collect, tokenizer, context):
-        parts[_part(trace, held_out)].append(trace)
-    if missing := [part for part in PARTS if not parts[part]]:
-        raise ConfigError(f"collect: no prompts for {', '.join(missing)}; bring more prompts or a larger held-out part")
-    return parts
+    splits: TracesBySplit = {split: [] for split in SPLITS}
+    for held_out, trace in _traces(config, target_tokenizer(config), context):
+        splits[_split(trace, held_out)].append(trace)
+    if missing := [split for split in SPLITS if not splits[split]]:
+        raise ConfigError(
+            f"collect: no prompts for {', '.join(missing)}; bring more prompts or a larger held-out share"
+        )
+    return splits
 
 
-def unanswered(prompts: Iterable[Prompt], collect: Collect, tokenizer: Tokenizer, context: int) -> Iterator[Trace]:
-    """Prompts as the target's tokens, with the law their answers are to be drawn by, and no answer yet."""
+def unanswered(
+    prompts: Iterable[Prompt], collect: CollectConfig, tokenizer: Tokenizer, context: int
+) -> Iterator[Trace]:
+    """Prompts as token ids of the target, with the sampling parameters of their answers, and no answer yet."""
     for number, prompt in enumerate(prompts):
         tokens = tuple(_ids(prompt, tokenizer))
         if 0 < len(tokens) < context:
             temperature = collect.temperatures[number % len(collect.temperatures)]
             room = min(collect.max_tokens, context - len(tokens))
-            law = SamplingParams(seed=collect.seed + number, max_tokens=room, temperature=temperature)
-            yield Trace(prompt_ids=tokens, output_ids=(), params=law, task=prompt.task)
+            params = SamplingParams(seed=collect.seed + number, max_tokens=room, temperature=temperature)
+            yield Trace(prompt_ids=tokens, output_ids=(), params=params, task=prompt.task)
 
 
-def _asked(collect: Collect, tokenizer: Tokenizer, context: int) -> Iterator[tuple[bool, Trace]]:
-    """Traces, and whether each is held out."""
+def _traces(config: RetrainConfig, tokenizer: Tokenizer, context: int) -> Iterator[tuple[bool, Trace]]:
+    """Pairs of (held out, trace)."""
+    collect = config.collect
     if collect.family is not None:
         for held_out in (False, True):
             prompts = _generated(collect, held_out=held_out)
             yield from ((held_out, trace) for trace in unanswered(prompts, collect, tokenizer, context))
         return
-    traces = _kept(collect.traces) if collect.traces else unanswered(_read(collect), collect, tokenizer, context)
-    for trace in traces:
-        yield _share(trace, "held out") < collect.held_out_share, trace
+    traces = list(_kept(collect.traces) if collect.traces else unanswered(_read(collect), collect, tokenizer, context))
+    share = collect.held_out_share or _sufficient_share(config, len(traces))
+    yield from ((_share(trace, "held out") < share, trace) for trace in traces)
+
+
+def held_out_per_task(effect: float) -> int:
+    """Held-out prompts of a task, so that the prompts which decide can show this gain in acceptance."""
+    return len(HELD_OUT) * prompts_needed(effect)
+
+
+def _sufficient_share(config: RetrainConfig, prompts: int) -> float:
+    """The share of prompts to hold out, so that there are enough of every task; never more than `_LARGEST_SHARE`."""
+    tasks = config.partition.k or config.partition.max_k
+    return min(_LARGEST_SHARE, tasks * held_out_per_task(config.collect.effect) / max(1, prompts))
 
 
 def generated(tasks: Sequence[str], count: int, seed: int, split: Literal["train", "held_out"]) -> list[Prompt]:
-    """The family's prompts, `count` of each of these tasks, in random order. Raises `ConfigError` for others."""
+    """`count` prompts of each of these tasks of the family, shuffled. Raises `ConfigError` for an unknown task."""
     if unknown := set(tasks) - set(TASKS):
         raise ConfigError(f"the family has no task {', '.join(sorted(unknown))}; write some of {', '.join(TASKS)}")
     drawn = [item for task in tasks for item in items(task, count, seed, split)]
@@ -73,31 +90,32 @@ def generated(tasks: Sequence[str], count: int, seed: int, split: Literal["train
     return [Prompt(messages=(Message(role="user", content=item.prompt),), task=item.task) for item in drawn]
 
 
-def _generated(collect: Collect, *, held_out: bool) -> list[Prompt]:
+def _generated(collect: CollectConfig, *, held_out: bool) -> list[Prompt]:
     tasks = collect.family_tasks or TASKS
     if held_out:
-        return generated(tasks, collect.held_out, collect.seed, "held_out")
+        count = collect.held_out or held_out_per_task(collect.effect)
+        return generated(tasks, count, collect.seed, "held_out")
     return generated(tasks, collect.family or 0, collect.seed, "train")
 
 
-def _read(collect: Collect) -> list[Prompt]:
+def _read(collect: CollectConfig) -> list[Prompt]:
     assert collect.file is not None
     return read_prompts(collect.file)
 
 
 def _kept(directory: Path) -> Iterator[Trace]:
     if not directory.is_dir():
-        raise ConfigError(f"collect.traces: {directory} is no directory; `taskspec traces import` makes one")
+        raise ConfigError(f"collect.traces: {directory} is not a directory; `taskspec traces import` makes one")
     yield from TraceStore(directory)
 
 
-def _part(trace: Trace, held_out: bool) -> Part:
-    """By the prompt alone, so that a prompt asked twice is never in two parts."""
+def _split(trace: Trace, held_out: bool) -> Split:
+    """Depends on the prompt alone, so that a repeated prompt is never in two splits."""
     return HELD_OUT[int(_share(trace, "part") * len(HELD_OUT))] if held_out else "train"
 
 
 def _share(trace: Trace, salt: str) -> float:
-    """A number in [0, 1) that depends on the prompt and `salt`."""
+    """A number in [0, 1), a hash of the prompt and `salt`."""
     digest = hashlib.sha256(salt.encode() + msgspec.json.encode(trace.prompt_ids)).digest()
     return int.from_bytes(digest[:4], "big") / _HASH_RANGE
 

@@ -1,7 +1,4 @@
-"""Work spread over the cluster: as many workers at once as its resources allow, each item asked for again if one dies.
-
-Enters: an actor class and items. Leaves: results, as they come.
-"""
+"""Spreading of work items over actors on the cluster: as many as fit, and an item is retried if its actor dies."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ from typing import Any, TypeVar
 import ray
 from ray.util import ActorPool
 
-from train_jobs.config import Worker
+from train_jobs.config import WorkerConfig
 
 Item = TypeVar("Item")
-_LOOKS = 5
-_RETRIES = 2  # workers lost to a node or to memory; every item can be done twice without harm
+_SAMPLES = 5  # of the free resources, within a second
+_RETRIES = 2  # after a worker is lost with its node or for lack of memory; items may be done twice
 
 
-def spread(cls: type, worker: Worker, items: Sequence[Item], *args: Any) -> Iterator[Any]:
-    """Yield `cls(*args).work(item)` for every item, in no order; the workers end with the iterator."""
+def spread(cls: type, worker: WorkerConfig, items: Sequence[Item], *args: Any) -> Iterator[Any]:
+    """Yield `cls(*args).work(item)` for every item, in any order; the workers end with the iterator."""
     if not items:
         return
     options = {"max_restarts": _RETRIES, "max_task_retries": _RETRIES, **resources(worker)}
@@ -37,7 +34,7 @@ def spread(cls: type, worker: Worker, items: Sequence[Item], *args: Any) -> Iter
 
 
 class _Host:
-    """A process for one worker, made with its first item: an actor that Ray restarts may have lost its arguments."""
+    """An actor that makes its worker with the first item: an actor that Ray restarts may have lost its arguments."""
 
     def __init__(self) -> None:
         self._worker: Any = None
@@ -47,29 +44,29 @@ class _Host:
         return self._worker.work(item)
 
 
-def resources(worker: Worker) -> dict[str, Any]:
-    """What Ray sets aside for one worker."""
+def resources(worker: WorkerConfig) -> dict[str, Any]:
+    """Ray options of one worker."""
     return {"num_cpus": worker.num_cpus, "num_gpus": worker.num_gpus}
 
 
-def at_once(worker: Worker) -> int:
-    """How many such workers the cluster has room for beside whatever runs on it, at least 1.
+def at_once(worker: WorkerConfig) -> int:
+    """Number of such workers that fit beside whatever else runs on the cluster, at least 1.
 
-    What has just ended is still booked for a moment, so the most of a second is taken.
+    The resources of work that has just ended are freed with a delay, so this is the maximum over a second.
     """
-    looks = []
-    for _ in range(_LOOKS):
-        looks.append(_fit_into(ray.available_resources(), worker))
-        time.sleep(1 / _LOOKS)
-    return max(looks)
+    rooms = []
+    for _ in range(_SAMPLES):
+        rooms.append(_fit_into(ray.available_resources(), worker))
+        time.sleep(1 / _SAMPLES)
+    return max(rooms)
 
 
-def at_most(worker: Worker) -> int:
-    """How many such workers the cluster could hold if nothing else ran on it, at least 1."""
+def at_most(worker: WorkerConfig) -> int:
+    """Number of such workers that an otherwise empty cluster could hold, at least 1."""
     return _fit_into(ray.cluster_resources(), worker)
 
 
-def _fit_into(resources: Mapping[str, float], worker: Worker) -> int:
+def _fit_into(resources: Mapping[str, float], worker: WorkerConfig) -> int:
     room = resources.get("CPU", 0.0) / worker.num_cpus
     if worker.num_gpus:
         room = min(room, resources.get("GPU", 0.0) / worker.num_gpus)

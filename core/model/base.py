@@ -1,4 +1,4 @@
-"""The one door between engines and models: `forward(rows) -> logits`, with a cache per session behind it."""
+"""`Model`, the interface between engines and models: rows in, logits out, with a cache per session behind it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from core.errors import OutOfPages
-from core.guess import Ending, Guess, guesses
+from core.errors import ConfigError, OutOfPages
+from core.model.draft_tokens import DraftToken, StopRule, draft_tokens
 
 
 class Rows(NamedTuple):
-    """What one session feeds in one pass: tokens that follow its cached ones.
+    """The input of one session to one pass: tokens that follow its cached ones.
 
-    The logits of the last `num_logits` of these tokens are wanted (0 for a prefill chunk that is not the last).
+    The pass returns the logits of the last `num_logits` of these tokens (0 for a prefill chunk that is not the last).
     """
 
     session: int
@@ -25,74 +25,89 @@ class Rows(NamedTuple):
 class Model(Protocol):
     """A causal language model with a cache per session.
 
-    A token's logits are a function of its own prefix only, bit for bit: not of the other sessions in the pass,
-    nor of how the prefix was cut into passes. Drafts alone may do without: theirs only guess.
+    A token's logits are a function of its own prefix only, bit for bit. They depend neither on the other sessions in
+    the pass nor on how the prefix was cut into passes. A draft need not keep this promise, because it only guesses.
     """
 
-    vocab_size: int  # width of the logits, padding included
-    context: int  # most tokens a session may hold
+    vocab_size: int  # ids that it reads, padding included
+    head_ids: torch.Tensor | None  # ids of the logits' columns: int64, ascending; None where it has logits of all ids
+    context: int  # the most tokens that a session may hold
     device: torch.device
-    loops: bool  # whether `draw` draws all its tokens whatever they are
+    loops: bool  # True if `draw` always draws all steps, ignoring `ending`
 
     @property
     def num_used_pages(self) -> int:
-        """Cache pages that sessions hold now."""
+        """The cache pages that sessions hold."""
 
     @property
     def num_free_pages(self) -> int:
-        """Cache pages that sessions may take, remembered ones among them."""
+        """The cache pages that sessions may take, including remembered ones."""
 
     @property
     def num_remembered_pages(self) -> int:
-        """Free pages that hold the beginning of some earlier session, for as long as no other page is free."""
+        """The free pages that still hold the beginning of an earlier session; they are taken last."""
 
     def open(self, session: int) -> None:
         """Start an empty session."""
 
     def fork(self, source: int, session: int) -> None:
-        """Start a session whose cache equals that of `source`, sharing its full pages."""
+        """Start a session whose cache equals that of `source`; they share its full pages."""
 
     def num_cached(self, session: int) -> int:
-        """How many tokens the session's cache holds."""
+        """The number of tokens in the session's cache."""
 
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
-        """Append every session's tokens to its cache; return fp32 logits [sum of num_logits, vocab_size].
+        """Append the tokens of every session to its cache; returns fp32 logits [sum of num_logits, ids].
 
         Raises `OutOfPages` before anything is written.
         """
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
-    ) -> list[list[Guess]]:
-        """Feed every session's tokens, then those that it draws itself; returns what was drawn for each of them.
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+    ) -> list[list[DraftToken]]:
+        """Feed the tokens of every session, then draw `steps` tokens for each; returns the drawn tokens by session.
 
-        The id of the highest score is drawn and fed to the next step, so that the last one drawn is not cached. Scores
-        are the logits of the first `num_ids` ids plus, unless it is None, `noise` [steps, sessions, ids], fp32 on the
-        model's device. All sessions get as many: `steps` where the model `loops`, else until one has reached its
-        `ending` or pages run out. Raises `OutOfPages` before anything is written.
+        A step draws the id of the highest score and feeds it to the next step; the last drawn token is not cached.
+        Scores are the logits of the first `num_ids` columns, plus `noise` [steps, sessions, ids] unless that is None;
+        the noise is fp32 on the model's device. All sessions get equally many tokens. A model that does not loop stops
+        early when `ending` is reached or pages run out. Raises `OutOfPages` before anything is written.
         """
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
-        """The session begins with `tokens`, and they are committed: what is cached of them may be recalled."""
+        """Make the session's cached pages of `tokens` available to other sessions. The tokens must be committed."""
 
     def recall(self, session: int, tokens: Sequence[int]) -> int:
-        """Extend the session, which caches the first of `tokens`, by those remembered; returns how many were gained.
+        """Extend the session's cache by remembered pages of `tokens`; returns the number of tokens gained.
 
-        The last of `tokens` is never recalled: it has to be fed for its logits.
+        The session's cache must be a beginning of `tokens`. The last token is never recalled, because it has to be fed
+        for its logits.
         """
 
     def rollback(self, session: int, length: int) -> None:
-        """Forget all cached tokens from position `length` on."""
+        """Drop all cached tokens from position `length` on."""
 
     def close(self, session: int) -> None:
         """Free the session's pages; unknown sessions are ignored."""
 
 
+def drawable_ids(head_ids: torch.Tensor | None, num_valid: int) -> int | torch.Tensor:
+    """The ids below `num_valid` that a model has logits for: all of them, or an ascending int64 tensor.
+
+    They are the ids of the first columns of its logits. Raises `ConfigError` if there are none.
+    """
+    if head_ids is None:
+        return num_valid
+    ids = head_ids[head_ids < num_valid]
+    if not len(ids):
+        raise ConfigError(f"the draft's vocabulary has none of the {num_valid} ids of the tokenizer")
+    return ids
+
+
 def one_by_one(
-    model: Model, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
-) -> list[list[Guess]]:
-    """`Model.draw` for one that does not loop: a forward for each token."""
-    drawn: list[list[Guess]] = []
+    model: Model, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+) -> list[list[DraftToken]]:
+    """`Model.draw` for a model that does not loop: one forward per token."""
+    drawn: list[list[DraftToken]] = []
     for step in range(steps):
         try:
             scores = model.forward(batch)[:, :num_ids]
@@ -100,7 +115,7 @@ def one_by_one(
             if not drawn:
                 raise
             break
-        drawn.append(guesses(scores if noise is None else scores + noise[step]))
+        drawn.append(draft_tokens(scores if noise is None else scores + noise[step], model.head_ids))
         ending = ending.after(drawn[-1])
         if ending.reached:
             break

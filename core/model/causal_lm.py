@@ -1,7 +1,7 @@
-"""`CausalLM`: a LLaMA-family model with a paged cache per session, the one implementation of `Model`.
+"""`CausalLM`, the one implementation of `Model`: a LLaMA-family model with a paged cache per session.
 
-A token's logits are a function of its own prefix, bit for bit, on one machine. Here are its sessions and their pages;
-what a pass computes is a decoder's: compiled loops on CPUs (compiled_decoder.py), torch elsewhere (torch_decoder.py).
+It manages sessions and pages. A decoder computes the passes: compiled kernels on CPUs (cpu/decoder.py), torch elsewhere
+(torch/decoder.py). On one machine a token's logits are a function of its own prefix, bit for bit.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ from typing import Protocol
 
 import torch
 
-from core.guess import Ending, Guess
+from core.errors import ConfigError
 from core.model.base import Model, Rows, one_by_one
 from core.model.config import ModelConfig
-from core.model.graphs import cuda_recorder
-from core.model.loader import Weights, resolve
-from core.model.pages import PAGE_SIZE, PageCopy, PagePool
-from core.model.plan import Span
+from core.model.draft_tokens import DraftToken, StopRule
+from core.model.draft_vocabulary import DraftVocabulary
+from core.model.loader import Weights, adapted_model, is_adapter, resolve
+from core.model.pages import PAGE_SIZE, PageCopy, PagePool, Span, pages_for
 from core.model.tensors import Tensors
-from core.model.torch_decoder import TorchDecoder
+from core.model.torch.decoder import TorchDecoder
+from core.model.torch.graphs import cuda_recorder
 
 
 class Decoder(Protocol):
-    """Computes passes over pages that are already theirs."""
+    """Computes passes over pages that the sessions already hold."""
 
     @property
     def draws(self) -> bool:
-        """Whether `draw` is to be called."""
+        """True if the decoder implements `draw`."""
 
     @property
     def loops(self) -> bool:
-        """Whether `draw` draws all steps whatever the tokens are."""
+        """True if `draw` always draws all steps."""
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
-        """A pass over the rows of `spans`; the fp32 logits [wanted, vocab_size] of some of them."""
+        """Run a pass over the rows of `spans`; returns the fp32 logits [wanted, ids] of the `wanted` rows."""
 
     def draw(
         self,
@@ -45,19 +46,22 @@ class Decoder(Protocol):
         steps: int,
         num_ids: int,
         noise: torch.Tensor | None,
-        ending: Ending,
-    ) -> list[list[Guess]]:
-        """What `Model.draw` draws for every span; there is room for all steps."""
+        ending: StopRule,
+    ) -> list[list[DraftToken]]:
+        """Draw as `Model.draw` does, a line per span; the pages have room for all steps."""
 
 
 class CausalLM(Model):
     """A model whose sessions share a pool of pages of 64 tokens.
 
-    `cache`: [layers, 2 * kv heads, pages and a spare one, PAGE_SIZE * head_dim].
+    `cache` is [layers, 2 * kv heads, num_pages + 1, PAGE_SIZE * head_dim]; the last page is spare.
     """
 
-    def __init__(self, config: ModelConfig, cache: torch.Tensor, decoder: Decoder) -> None:
+    def __init__(
+        self, config: ModelConfig, cache: torch.Tensor, decoder: Decoder, head_ids: torch.Tensor | None = None
+    ) -> None:
         self.vocab_size = config.vocab_size
+        self.head_ids = head_ids
         self.context = config.context
         self.device = cache.device
         self.loops = decoder.loops
@@ -106,8 +110,8 @@ class CausalLM(Model):
 
     @torch.inference_mode()
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
-    ) -> list[list[Guess]]:
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+    ) -> list[list[DraftToken]]:
         self._check(batch, steps - 1)
         if not self._decoder.draws:
             return one_by_one(self, batch, steps, num_ids, noise, ending)
@@ -119,7 +123,7 @@ class CausalLM(Model):
         return drawn
 
     def _make_room(self, batch: Sequence[Rows], drawn: int) -> list[Span]:
-        """Give every session its pages, for so many more tokens too, and say where its rows of the first pass go."""
+        """Allocate pages for every session, with room for `drawn` more tokens; returns the spans of the first pass."""
         starts = [self._pool.length(rows.session) for rows in batch]
         copies = self._pool.extend([(rows.session, len(rows.tokens) + drawn) for rows in batch])
         if copies:
@@ -140,7 +144,7 @@ class CausalLM(Model):
         for rows in batch:
             if not 0 <= rows.num_logits <= len(rows.tokens) or not rows.tokens:
                 raise ValueError(f"session {rows.session}: {rows.num_logits} logits of {len(rows.tokens)} tokens")
-            if not 0 <= min(rows.tokens) <= max(rows.tokens) < self.vocab_size:  # compiled loops would read anything
+            if not 0 <= min(rows.tokens) <= max(rows.tokens) < self.vocab_size:  # kernels check no bounds
                 raise ValueError(f"session {rows.session}: ids from {min(rows.tokens)} to {max(rows.tokens)}")
             if self._pool.length(rows.session) + len(rows.tokens) + drawn > self.context:
                 raise ValueError(f"session {rows.session} would exceed the context of {self.context} tokens")
@@ -151,7 +155,7 @@ def _tokens(batch: Sequence[Rows]) -> list[int]:
 
 
 def _wanted(batch: Sequence[Rows], spans: Sequence[Span]) -> list[int]:
-    """Rows of the pass whose logits are wanted."""
+    """The rows of the pass whose logits are wanted."""
     wanted: list[int] = []
     for rows, span in zip(batch, spans, strict=True):
         end = span.first_row + span.length
@@ -166,36 +170,76 @@ def load_model(
     num_pages: int,
     device: str | torch.device = "cpu",
     adapter: str | Path | None = None,
+    vocabulary: DraftVocabulary | None = None,
     compiled: bool | None = None,
     exact: bool = True,
     num_layers: int | None = None,
 ) -> CausalLM:
-    """Load a model directory or hub id, with a peft LoRA adapter merged where one is given.
+    """Load a model directory or hub id, with a peft LoRA adapter merged in if one is given.
 
-    `compiled`: whether loops compute it, in fp32, or torch, in `dtype`; by default loops on CPUs. `exact`: whether a
-    token's bits must be its prefix's alone, as they always are on a CPU; on a GPU that takes kernels of fixed shapes.
-    `num_layers`: of its layers only the first ones, for timing.
+    With a `vocabulary` the model, a draft, has logits of its ids only; the other rows of the head are dropped.
+    `compiled` chooses compiled kernels, which compute in fp32, over torch, which computes in `dtype`. The default is
+    kernels on CPUs and torch elsewhere. `exact` makes a token's bits depend on its prefix only. On a CPU they always
+    do; on a GPU it takes kernels of fixed shapes. `num_layers` loads only the first layers, for timing.
 
-    Raises `UnsupportedArchitecture` and `ConfigError`, each saying what would do instead.
+    Raises `UnsupportedArchitecture` or `ConfigError`; the message names what is supported.
     """
     directory, device = resolve(path), torch.device(device)
     config = ModelConfig.load(directory)
     if num_layers is not None:
         config = replace(config, num_layers=num_layers)
+    head_ids = None if vocabulary is None else _head_ids(vocabulary, config, device)
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device)
     if compiled is None:
         compiled = device.type == "cpu"
     shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
     with torch.inference_mode():
         cache = torch.zeros(shape, dtype=dtype, device=device)
-        tensors = Tensors(config, weights)
+        tensors = Tensors(config, weights, head_ids)
         decoder = _compiled(config, tensors, cache) if compiled else _in_torch(config, tensors, cache, exact=exact)
     weights.check_all_merged()
-    return CausalLM(config, cache, decoder)
+    return CausalLM(config, cache, decoder, head_ids)
+
+
+def load_draft_model(
+    directory: str | Path | None,
+    draft: str | Path,
+    *,
+    dtype: torch.dtype,
+    sessions: int = 1,
+    device: str | torch.device = "cpu",
+    exact: bool = True,
+    vocabulary: DraftVocabulary | None = None,
+) -> CausalLM:
+    """Load a draft by its directory: an adapter with the model that it is for, a whole model, or None for `draft`.
+
+    Its cache holds a whole context for each of `sessions`. The head has the rows of `vocabulary`, or else of the one in
+    the directory, if any. Raises as `load_model` does.
+    """
+    path = resolve(adapted_model(directory, str(draft)))
+    adapter = directory if directory is not None and is_adapter(directory) else None
+    return load_model(
+        path,
+        dtype=dtype,
+        num_pages=sessions * pages_for(ModelConfig.load(path).context),
+        device=device,
+        adapter=adapter,
+        vocabulary=vocabulary or DraftVocabulary.find(Path(adapter or path)),
+        exact=exact,
+    )
+
+
+def _head_ids(vocabulary: DraftVocabulary, config: ModelConfig, device: torch.device) -> torch.Tensor:
+    if vocabulary.target_size != config.vocab_size:
+        raise ConfigError(
+            f"a draft vocabulary of {vocabulary.target_size} ids is not of this model, whose vocab_size is"
+            f" {config.vocab_size}"
+        )
+    return vocabulary.ids.to(device)
 
 
 def _compiled(config: ModelConfig, tensors: Tensors, cache: torch.Tensor) -> Decoder:
-    from core.model.compiled_decoder import CompiledDecoder  # which loads a compiler
+    from core.model.cpu.decoder import CompiledDecoder  # which may run a compiler
 
     return CompiledDecoder(config, tensors, cache)
 

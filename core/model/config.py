@@ -1,6 +1,7 @@
-"""What of a Hugging Face config.json the lean forward needs, and which models it can run.
+"""The architectures that can run, and the geometry of a model from its Hugging Face config.json.
 
-A parsed config.json enters, a `ModelConfig` leaves, or an error that says what could have been run.
+A new architecture of the LLaMA family is added to `ARCHITECTURES`, with its switches in `ModelConfig.from_dict`. An
+unknown one is refused with the list of known ones.
 """
 
 from __future__ import annotations
@@ -17,9 +18,18 @@ ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "
 ROPE_TYPES = ("default", "linear", "llama3", "dynamic")
 
 
+def read_config(directory: Path) -> dict[str, Any]:
+    """The fields of a model's `config.json`."""
+    try:
+        raw: dict[str, Any] = json.loads((directory / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{directory}: no readable config.json ({error})") from error
+    return raw
+
+
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Rotary position embedding: base frequency and how it is stretched for longer contexts."""
+    """Rotary position embedding: the base frequency, and its scaling for longer contexts."""
 
     theta: float
     type: str
@@ -69,22 +79,18 @@ class ModelConfig:
 
     @property
     def layer_weights(self) -> int:
-        """How many weights the matrices of a layer have."""
+        """The number of weights in the matrices of one layer."""
         heads = 2 * (self.num_heads + self.num_kv_heads)  # queries and outputs, keys and values
         return self.hidden_size * (heads * self.head_dim + 3 * self.intermediate_size)
 
     @classmethod
     def load(cls, directory: Path) -> ModelConfig:
         """Read `config.json` of a model directory."""
-        try:
-            raw = json.loads((directory / "config.json").read_text())
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{directory}: no readable config.json ({error})") from error
-        return cls.from_dict(raw)
+        return cls.from_dict(read_config(directory))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:
-        """Raises `UnsupportedArchitecture`, or `ConfigError` for a variant of a known one that is not run."""
+        """Raises `UnsupportedArchitecture`, or `ConfigError` for an unsupported variant of a known architecture."""
         architecture = _architecture(raw)
         if raw.get("hidden_act", "silu") != "silu":
             raise ConfigError(f"hidden_act {raw['hidden_act']!r} is not supported; known: silu")
@@ -119,10 +125,10 @@ def _architecture(raw: Mapping[str, Any]) -> str:
 
 
 def _context(raw: Mapping[str, Any], architecture: str) -> int:
-    """Longest session that full attention serves exactly.
+    """The longest session that full attention serves exactly.
 
-    A layer with a sliding window sees everything while the session is no longer than the window, and dynamic
-    rotary scaling does nothing up to `max_position_embeddings`: up to there both are the plain model.
+    A layer with a sliding window sees everything while the session fits the window. Dynamic rotary scaling does nothing
+    up to `max_position_embeddings`. Within these limits both equal the plain model.
     """
     context: int = raw["max_position_embeddings"]
     slides = architecture == "MistralForCausalLM" or bool(raw.get("use_sliding_window"))

@@ -1,8 +1,8 @@
-"""Whether a model keeps its promise: a token's logits are the same bits whichever pass they come out of.
+"""The check of row invariance: a token's logits must be the same bits in every pass that computes them.
 
-Kernels are chosen by the number of rows, and a processor or GPU that nobody has tried may choose others. Enters: a
-model. Leaves: of how many positions the bits hung on how the tokens before were cut into passes, and on who else was
-in these. It is a sample: that no bit differs in it does not prove that none ever will.
+Libraries choose kernels by the number of rows, and an untested processor or GPU may choose others. The check feeds one
+session whole, and again in pieces beside another session, and counts the positions whose bits differ. It is a sample:
+no difference in it does not prove that there is none.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import torch
 from core.model.base import Model, Rows
 from core.model.pages import pages_for
 
-_LENGTH = 160  # tokens, of three pages
-_CUTS = (1, 5, 2, 8, 3, 16, 1, 4, 7)  # rows of passes, in turn
+_LENGTH = 160  # tokens, on three pages
+_CUTS = (1, 5, 2, 8, 3, 16, 1, 4, 7)  # rows of the passes, in turn
 _WHOLE, _CUT, _OTHER = -1, -2, -3  # sessions
 
 
 class Found(NamedTuple):
-    """How many positions were looked at, and of how many the bits differed."""
+    """The number of positions whose bits differed, and of all positions compared."""
 
     differing: int
     positions: int
 
 
 def differing(model: Model) -> Found:
-    """Compare bits of a session read in one pass and in many; the model must hold no sessions, and holds none after."""
+    """Compare the bits of a session fed in one pass and in many; the model must hold no sessions."""
     length = min(_LENGTH, model.context)
     tokens = torch.randint(model.vocab_size, (length,), generator=torch.Generator().manual_seed(0)).tolist()
     try:
@@ -43,7 +43,7 @@ def differing(model: Model) -> Found:
 
 
 def _in_cuts(model: Model, tokens: list[int]) -> torch.Tensor:
-    """Logits of all tokens, which share every other pass with another session's where pages are left for it."""
+    """The logits of all tokens, fed in pieces; every other pass has a second session if there are pages for it."""
     beside = model.num_free_pages > pages_for(len(tokens))
     for session in (_CUT, _OTHER) if beside else (_CUT,):
         model.open(session)

@@ -1,7 +1,7 @@
-"""Weights of a Hugging Face model directory or hub id, a peft LoRA adapter merged in.
+"""Weights of a Hugging Face model directory or hub id, with a peft LoRA adapter merged in.
 
-A path or hub id enters, single tensors leave: read lazily from safetensors (single or sharded), the adapter added in
-fp32 before the cast to the serving dtype, so that merging costs no precision beyond the cast.
+Tensors are read lazily from safetensors, single or sharded. The adapter is added in fp32 before the cast to the serving
+dtype, so merging costs no precision beyond the cast.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from huggingface_hub import snapshot_download
 from safetensors import safe_open
 
 from core.errors import ConfigError
+from core.model.draft_vocabulary import FILE as DRAFT_VOCABULARY
 
+_ADAPTER_CONFIG = "adapter_config.json"
+_DIGEST = re.compile("[0-9a-f]{64}")  # names a part of a bundle (`core.bundle`)
 _PREFIX, _DOWN, _UP, _BASE = "base_model.model.", ".lora_A.weight", ".lora_B.weight", ".base_layer.weight"
-# What a plain LoRA has in its config; anything else changes the model in ways that are not added to a weight.
+# The config of a plain LoRA; any other value changes the model in ways that cannot be added to a weight.
 _PLAIN = {"use_dora": False, "modules_to_save": None, "bias": "none", "fan_in_fan_out": False}
 
 
 def resolve(path: str | Path, patterns: tuple[str, ...] = ("*.json", "*.safetensors")) -> Path:
-    """The local directory of a model: `path` itself, or the hub's snapshot of that id (downloaded once, cached)."""
+    """The local directory of a model: `path` itself, or the cached snapshot of that hub id."""
     if Path(path).is_dir():
         return Path(path)
     try:
@@ -33,22 +36,51 @@ def resolve(path: str | Path, patterns: tuple[str, ...] = ("*.json", "*.safetens
         if not any(directory.glob("*.safetensors")):
             snapshot_download(str(path), allow_patterns=["pytorch_model*"])
     except (OSError, ValueError) as error:  # hub errors are OSErrors, a malformed id is a ValueError
-        raise ConfigError(f"{path}: neither a directory nor a model that the hub gives ({error})") from error
+        raise ConfigError(f"{path}: neither a directory nor a model on the hub ({error})") from error
     return directory
 
 
+def is_adapter(directory: str | Path) -> bool:
+    """Whether this directory holds a PEFT adapter, not a whole model."""
+    return (Path(directory) / _ADAPTER_CONFIG).is_file()
+
+
+def lora_rank(directory: Path) -> int:
+    """The rank of the adapter in this directory."""
+    return int(_adapter_config(directory)["r"])
+
+
+def adapted_model(directory: str | Path | None, draft: str) -> str:
+    """The model to load for a draft's directory: itself, or for an adapter the model that it is for.
+
+    That is the sibling directory which the adapter names as its base, as in a bundle, or else `draft`. With None it is
+    `draft`, un-adapted. Raises `ConfigError` if the sibling is missing.
+    """
+    if directory is None:
+        return draft
+    if not is_adapter(directory):
+        return str(directory)
+    name = str(_adapter_config(Path(directory)).get("base_model_name_or_path"))
+    if not _DIGEST.fullmatch(name):
+        return draft
+    sibling = Path(directory).parent / name
+    if not sibling.is_dir():
+        raise ConfigError(f"{directory}: an adapter of the model {name}, which is not beside it")
+    return str(sibling)
+
+
 def public_name(model: str) -> str:
-    """A hub id as it is; of a directory only its name, for where it lies is nobody's business elsewhere."""
+    """A hub id unchanged, or the name of a directory without its path, which is private to this machine."""
     return Path(model).name if Path(model).is_dir() else model
 
 
 class Checkpoint:
-    """The tensors of a model directory by name."""
+    """The tensors of a model directory by name, without those of a draft vocabulary."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._readers: dict[str, Callable[[str], torch.Tensor]] = {}
-        files = sorted(directory.glob("*.safetensors"))
+        files = [file for file in sorted(directory.glob("*.safetensors")) if file.name != DRAFT_VOCABULARY]
         for file in files:
             self._add_safetensors(file)
         if not files:
@@ -74,15 +106,15 @@ class Checkpoint:
         self._readers |= dict.fromkeys(opened.keys(), opened.get_tensor)
 
     def _add_torch(self, file: Path) -> None:
-        """Old checkpoints without safetensors; `weights_only` admits tensors and nothing else."""
+        """Add an old checkpoint without safetensors; `weights_only` admits nothing but tensors."""
         tensors: dict[str, torch.Tensor] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         self._readers |= dict.fromkeys(tensors, tensors.__getitem__)
 
 
 class Adapter:
-    """A peft LoRA directory: to a layer's weight it adds `scale * B @ A`.
+    """A peft LoRA directory, which adds `scale * B @ A` to a layer's weight.
 
-    Of an adapted lm_head peft by default saves the weight itself too, as `base_layer`; that one then stands.
+    For an adapted lm_head peft also saves the weight itself, as `base_layer`; that weight is then used.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -96,7 +128,7 @@ class Adapter:
         self._modules = frozenset(self.unused)
 
     def merged(self, module: str, weight: torch.Tensor) -> torch.Tensor:
-        """`weight` of `module` as adapted, fp32; as it came where the adapter leaves the module alone."""
+        """The adapted weight in fp32, or `weight` itself if the adapter does not change `module`."""
         if module not in self._modules:
             return weight
         self.unused.discard(module)
@@ -104,7 +136,7 @@ class Adapter:
         down, up = self._tensors[name + _DOWN].float(), self._tensors[name + _UP].float()
         if weight.shape != (up.shape[0], down.shape[1]):
             raise ConfigError(
-                f"the adapter is another model's: {module} is {[*weight.shape]}, not {[up.shape[0], down.shape[1]]}"
+                f"adapter of another model: {module} is {[*weight.shape]}, not {[up.shape[0], down.shape[1]]}"
             )
         if name + _BASE in self._tensors:
             weight = self._tensors[name + _BASE]
@@ -121,9 +153,9 @@ class Adapter:
 
 def _adapter_config(directory: Path) -> dict[str, Any]:
     try:
-        config: dict[str, Any] = json.loads((directory / "adapter_config.json").read_text())
+        config: dict[str, Any] = json.loads((directory / _ADAPTER_CONFIG).read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{directory}: no readable adapter_config.json ({error})") from error
+        raise ConfigError(f"{directory}: no readable {_ADAPTER_CONFIG} ({error})") from error
     if config.get("peft_type") != "LORA":
         raise ConfigError(f"{directory}: peft_type {config.get('peft_type')!r} cannot be merged; known: LORA")
     for key, plain in _PLAIN.items():
@@ -133,7 +165,7 @@ def _adapter_config(directory: Path) -> dict[str, Any]:
 
 
 class Weights:
-    """A model's tensors as they are served: adapter merged, cast, on the device."""
+    """A model's tensors as served: adapter merged, cast, on the device."""
 
     def __init__(self, directory: Path, adapter: Path | None, dtype: torch.dtype, device: torch.device) -> None:
         self._checkpoint = Checkpoint(directory)
@@ -142,17 +174,17 @@ class Weights:
         self._device = device
 
     def tensor(self, name: str) -> torch.Tensor:
-        """What is no matrix of a product."""
+        """A tensor that no adapter changes: embedding, norm or bias."""
         return self._checkpoint[name].to(self._device, self._dtype)
 
     def matrix(self, module: str, source: str | None = None) -> torch.Tensor:
-        """Weight of a linear layer, adapter merged; `source` names the tensor where it is another module's."""
+        """The weight of a linear layer, adapter merged; `source` is the module that holds it, if another one does."""
         weight = self._checkpoint[f"{source or module}.weight"]
         if self._adapter:
             weight = self._adapter.merged(module, weight)
         return weight.to(self._device, self._dtype)
 
     def check_all_merged(self) -> None:
-        """Raises `ConfigError` where the adapter changes a layer that the model does not have."""
+        """Raises `ConfigError` if the adapter changes a layer that the model lacks."""
         if self._adapter and self._adapter.unused:
             raise ConfigError(f"the adapter changes layers this model lacks: {', '.join(sorted(self._adapter.unused))}")

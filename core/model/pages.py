@@ -1,8 +1,8 @@
-"""Who owns which page of the KV cache: page tables per session, reference counts per page, no tensor in sight.
+"""The pages of the KV cache: a page table per session and a reference count per page, without any tensor.
 
-Sessions forked from one another share pages, and so do sessions that begin with the same committed tokens, which are
-remembered beyond the sessions that computed them. A page that is shared or remembered is copied when a session is about
-to write into it, which happens only to the last page a session uses.
+Forked sessions share pages. Sessions that begin with the same committed tokens share pages too, and these pages are
+remembered after the sessions that computed them have closed. A shared or remembered page is copied before a session
+writes into it; a session writes only into its last page.
 """
 
 from __future__ import annotations
@@ -11,20 +11,29 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from core.errors import OutOfPages
-from core.model.prefixes import ROOT, Prefixes, digest
+from core.model.prefix_cache import ROOT, Prefixes, digest
 
 PAGE_SIZE = 64  # tokens
 
 
+class Span(NamedTuple):
+    """The part of one session in a pass: the rows from `first_row` on are positions `start .. start + length - 1`."""
+
+    first_row: int
+    start: int
+    length: int
+    pages: Sequence[int]
+
+
 class PageCopy(NamedTuple):
-    """The content of page `source` must be copied to page `target` before the session writes."""
+    """An order to copy page `source` to page `target` before the session writes."""
 
     source: int
     target: int
 
 
 class _Session:
-    """`num_known` of its pages, the first ones, are remembered."""
+    """The first `num_known` of its pages are remembered."""
 
     __slots__ = ("length", "num_known", "pages")
 
@@ -35,7 +44,7 @@ class _Session:
 
 
 class PagePool:
-    """`num_pages` pages of `PAGE_SIZE` tokens, dealt to sessions. A page is free iff no session refers to it."""
+    """`num_pages` pages of `PAGE_SIZE` tokens, given to sessions. A page is free iff no session refers to it."""
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
@@ -50,15 +59,15 @@ class PagePool:
 
     @property
     def num_remembered(self) -> int:
-        """Free pages that a session may find again; they are dealt when there is no other."""
+        """The free pages that a session may find again; they are given out last."""
         return self._prefixes.num_idle
 
     def open(self, session: int) -> None:
-        """Start an empty session. Raises ValueError where the id is taken."""
+        """Start an empty session. Raises ValueError if the id is taken."""
         self._add(session, _Session([], 0, 0))
 
     def fork(self, source: int, session: int) -> None:
-        """Start a session with the pages of `source`, shared until one of them writes."""
+        """Start a session with the pages of `source`, which they share until one of them writes."""
         origin = self._sessions[source]
         self._add(session, _Session(list(origin.pages), origin.length, origin.num_known))
         for page in origin.pages:
@@ -73,7 +82,7 @@ class PagePool:
     def extend(self, growth: Sequence[tuple[int, int]]) -> list[PageCopy]:
         """Make room for `(session, tokens)`, each session named once, and count the tokens as held.
 
-        All or nothing: raises `OutOfPages` before anything changes.
+        Raises `OutOfPages` before anything changes.
         """
         if self._pages_needed(growth) > self.num_free:
             raise OutOfPages(f"{self.num_free} of {self.num_pages} pages are free, the pass needs more")
@@ -88,7 +97,7 @@ class PagePool:
         return copies
 
     def rollback(self, session: int, length: int) -> None:
-        """Keep the first `length` tokens; pages without any are given back."""
+        """Keep the first `length` tokens and give back the pages behind them."""
         held = self._sessions[session]
         if not 0 <= length <= held.length:
             raise ValueError(f"session {session} holds {held.length} tokens, cannot keep {length}")
@@ -104,9 +113,9 @@ class PagePool:
             self._release(page)
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
-        """The session holds `tokens` and perhaps more: its full pages of them may be found by others.
+        """Make the session's full pages of `tokens` available to other sessions; it may hold further tokens.
 
-        Where another session has computed the same page before, this one takes that page and gives back its own.
+        If another session has already computed the same page, this one uses that page and gives back its own.
         """
         held = self._sessions[session]
         for index in range(held.num_known, min(held.length, len(tokens)) // PAGE_SIZE):
@@ -121,9 +130,9 @@ class PagePool:
             held.num_known += 1
 
     def recall(self, session: int, tokens: Sequence[int]) -> int:
-        """Extend what a session holds of `tokens` by remembered pages; returns the tokens gained.
+        """Extend a session, which holds a beginning of `tokens`, by remembered pages; returns the tokens gained.
 
-        The last token is never among them: it must be computed for its logits.
+        The last token is never recalled: it must be computed for its logits.
         """
         held = self._sessions[session]
         found: list[int] = []
@@ -157,7 +166,7 @@ class PagePool:
             needed += pages_for(held.length + tokens) - len(held.pages)
             if held.length % PAGE_SIZE and self._shared(held.pages[-1]):
                 shared.append(held.pages[-1])
-        # Of all who share a page the last one may keep it, unless it is remembered.
+        # The last of the sessions that share a page may keep it, unless it is remembered.
         return needed + sum(
             min(shared.count(page), self._references[page] - (page not in self._prefixes)) for page in set(shared)
         )
@@ -166,7 +175,7 @@ class PagePool:
         return self._references[page] > 1 or page in self._prefixes
 
     def _previous(self, held: _Session) -> bytes:
-        """The digest that the session's next page to be remembered follows."""
+        """The digest of the pages before the session's next page to remember."""
         return self._prefixes.digest_of(held.pages[held.num_known - 1]) if held.num_known else ROOT
 
     def _own_last_page(self, held: _Session) -> PageCopy:
@@ -176,10 +185,10 @@ class PagePool:
         return PageCopy(shared, held.pages[-1])
 
     def _take(self, wanted: int | None = None) -> int:
-        """A free page: the `wanted` one if it is blank, because pages that follow one another are read in place.
+        """A free page: the `wanted` one if it is blank, because consecutive pages are read in place.
 
-        If it is remembered, it is only taken where no two blank pages follow one another: whoever takes one of these
-        can grow into the other.
+        If the wanted page is remembered, it is taken only if no two blank pages are consecutive. Otherwise a page of
+        such a stretch is better: the session can grow into the next one.
         """
         if wanted in self._blank:
             page = wanted
@@ -188,7 +197,7 @@ class PagePool:
             if wanted is not None and len(stretch) < 2 and self._prefixes.is_idle(wanted):
                 page = self._prefixes.evict(wanted)
             elif stretch:
-                page = stretch[len(stretch) // 2]  # so that who holds the page before has room to grow, too
+                page = stretch[len(stretch) // 2]  # leaves room to the session before the stretch
             else:
                 page = self._prefixes.evict()
         self._blank.discard(page)
@@ -211,7 +220,7 @@ class PagePool:
 
 
 def _longest_stretch(pages: Iterable[int]) -> range:
-    """The longest run of numbers that follow one another."""
+    """The longest run of consecutive numbers."""
     start, stop, longest, ends = 0, 0, 0, 0
     for page in sorted(pages):
         if page != stop:
@@ -227,5 +236,5 @@ def _page_of(tokens: Sequence[int], index: int) -> Sequence[int]:
 
 
 def pages_for(tokens: int) -> int:
-    """How many pages hold that many tokens."""
+    """The number of pages that hold so many tokens."""
     return -(-tokens // PAGE_SIZE)

@@ -10,7 +10,7 @@ from core.model.config import ModelConfig, RopeConfig
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> torch.Tensor:
-    """Angle per position of each pair of dimensions, fp32 [head_dim / 2]."""
+    """The angle per position of each pair of dimensions, fp32 [head_dim / 2]."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
     plain = 1.0 / rope.theta**exponents
     if rope.type == "linear":
@@ -21,9 +21,9 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> torch.Tensor:
 
 
 def _by_parts(plain: torch.Tensor, rope: RopeConfig) -> torch.Tensor:
-    """Llama 3.1: pairs that turn often in the original context stay, those that turn rarely are slowed by `factor`.
+    """Llama 3.1 scaling: pairs that turn often in the original context stay, rare ones are slowed by `factor`.
 
-    In between the two are blended; `keep` is 1 for the former and 0 for the latter.
+    Pairs in between are blended: `keep` is 1 for a pair that stays and 0 for a pair that is slowed.
     """
     turns = rope.original_context * plain / (2 * math.pi)
     keep = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0.0, 1.0)
@@ -31,7 +31,7 @@ def _by_parts(plain: torch.Tensor, rope: RopeConfig) -> torch.Tensor:
 
 
 class Rotary:
-    """Tables of one model. `cos`, `sin`: [context, 1, head_dim] in the model's dtype."""
+    """The tables of one model: `cos` and `sin`, [context, 1, head_dim] in the model's dtype."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         positions = torch.arange(config.context, dtype=torch.float32)
@@ -43,9 +43,9 @@ class Rotary:
 
 
 def rotate_(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-    """Rotate `heads` [rows, num_heads, head_dim] in place by `cos`, `sin` [rows, 1, head_dim].
+    """Rotate `heads` [rows, num_heads, head_dim] in place by `cos` and `sin` [rows, 1, head_dim].
 
-    Product and sum stay two operations: a fused one may round differently in a vector's tail than in its body.
+    Product and sum stay two operations: a fused one may round differently in the tail of a vector than in its body.
     """
     partner = torch.roll(heads, heads.shape[-1] // 2, -1)
     torch.add(heads * cos, partner.mul_(sin), out=heads)

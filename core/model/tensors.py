@@ -1,4 +1,4 @@
-"""A model's tensors by what they are for, whoever computes with them: matrices over the same input stacked into one."""
+"""A model's tensors by their role, for every decoder; matrices over the same input are stacked into one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from core.model.loader import Weights
 
 
 class Matrix(NamedTuple):
-    """Of a product: [outs, ins], [outs]."""
+    """The operands of a product: weight [outs, ins] and bias [outs]."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None
 
 
 class LayerTensors(NamedTuple):
-    """`qk_norm`: [heads + kv heads, head_dim], the norm weight of every query and key head, or None."""
+    """The tensors of one layer. `qk_norm` [heads + kv heads, head_dim] is the norm weight of query and key heads."""
 
     norm: torch.Tensor
     qkv: Matrix
@@ -32,9 +32,13 @@ class LayerTensors(NamedTuple):
 
 
 class Tensors:
-    """Of one checkpoint, its adapter merged; each is read when it is asked for, and checked against its config."""
+    """The tensors of one checkpoint with its adapter; each is read on access and checked against the config.
 
-    def __init__(self, config: ModelConfig, weights: Weights) -> None:
+    The head has the rows of `head_ids`, an int64 tensor on the device, or all if that is None.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, head_ids: torch.Tensor | None = None) -> None:
+        self.head_ids = head_ids
         self._config = config
         self._weights = weights
 
@@ -50,7 +54,8 @@ class Tensors:
     def head(self) -> Matrix:
         source = "model.embed_tokens" if self._config.tied else None
         weight = self._weights.matrix("lm_head", source)
-        return Matrix(_shaped("lm_head", weight, self._config.vocab_size, self._config.hidden_size), None)
+        whole = _shaped("lm_head", weight, self._config.vocab_size, self._config.hidden_size)
+        return Matrix(whole if self.head_ids is None else whole[self.head_ids], None)
 
     def layers(self) -> Iterator[LayerTensors]:
         return (self._layer(f"model.layers.{index}") for index in range(self._config.num_layers))
@@ -73,7 +78,7 @@ class Tensors:
         )
 
     def _matrix(self, modules: Mapping[str, int], ins: int, has_bias: bool) -> Matrix:
-        """Of modules by how many outputs each has."""
+        """The stacked matrix of modules, given with their number of outputs."""
         weights = [_shaped(module, self._weights.matrix(module), outs, ins) for module, outs in modules.items()]
         biases = [self._tensor(f"{module}.bias", outs) for module, outs in modules.items()] if has_bias else None
         return Matrix(torch.cat(weights), torch.cat(biases) if biases else None)
@@ -89,7 +94,7 @@ class Tensors:
 
 
 def _shaped(name: str, tensor: torch.Tensor, *shape: int) -> torch.Tensor:
-    """The tensor, which compiled loops would read beyond its end were it smaller than they are told."""
+    """The tensor itself, if its shape is right: compiled kernels would read beyond the end of a smaller one."""
     if tensor.shape != shape:
-        raise ConfigError(f"{name} is {[*tensor.shape]}, but by config.json {[*shape]}")
+        raise ConfigError(f"{name} is {[*tensor.shape]}, but config.json says {[*shape]}")
     return tensor

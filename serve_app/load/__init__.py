@@ -1,1 +1,1 @@
-"""`taskspec bench`: one load for any OpenAI-compatible server, and what it says of latency, rate and acceptance."""
+"""`taskspec bench`: latency, throughput and acceptance rate of any OpenAI-compatible server under load."""

@@ -1,7 +1,4 @@
-"""`taskspec bench`: options enter, a table leaves, and JSON and a plot if asked for.
-
-0 is success, 1 an endpoint that answered nothing or answers that differ, 2 something to write differently, 130 Ctrl-C.
-"""
+"""`taskspec bench`: its options, and its output as a table, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -16,30 +13,29 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import Console
 
-from core.errors import ConfigError, TaskSpecError
+from core.errors import FAILED, INTERRUPTED, ConfigError, TaskSpecError
 
 if TYPE_CHECKING:
-    from core.prompts import Prompt
+    from core.text.prompts import Prompt
     from serve_app.load.figures import Limits
     from serve_app.load.report import Report
-    from serve_app.load.run import LoadRun, Settings
+    from serve_app.load.run import LoadRun
     from serve_app.load.sending import Level
 
-FAILED, INTERRUPTED = 1, 130
-KEY = "OPENAI_API_KEY"
-HERE = "http://127.0.0.1:8000/v1"  # where `taskspec serve` listens
+KEY_VARIABLE = "OPENAI_API_KEY"
+DEFAULT_URL = "http://127.0.0.1:8000/v1"  # of `taskspec serve`
 STDOUT = Path("-")
 
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="Base URL, as OpenAI clients take it.")]
-Model = Annotated[str | None, typer.Option(show_default="the one that /models lists")]
+Url = Annotated[str, typer.Argument(metavar="URL", help="Base URL, as for OpenAI clients.")]
+Model = Annotated[str | None, typer.Option(show_default="the only one that /models lists")]
 Users = Annotated[
     list[int] | None,
-    typer.Option(min=1, metavar="N", help="Users at once; again for another level.", show_default="1"),
+    typer.Option(min=1, metavar="N", help="Concurrent users; repeat it for another level.", show_default="1"),
 ]
 Rates = Annotated[
     list[float] | None,
-    typer.Option(metavar="R", help="Instead of users, Poisson arrivals a second; again for another level."),
+    typer.Option(metavar="R", help="Poisson arrivals per second, instead of users; repeat it for another level."),
 ]
 Requests = Annotated[
     int | None,
@@ -49,29 +45,27 @@ Prompts = Annotated[
     Path | None,
     typer.Option(
         metavar="JSONL",
-        help='Lines of {"prompt": ...} or {"messages": [...]}.',
-        show_default="held-out ones of the shipped family",
+        help='Lines of {"prompt": ...} or {"messages": [...]}; they repeat if there are more requests.',
+        show_default="held-out prompts of the shipped family",
     ),
 ]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Maximum tokens of an answer.")]
 Temperature = Annotated[float, typer.Option(min=0.0, max=2.0)]
-Seed = Annotated[int, typer.Option(min=0, help="Of the answers, of the arrivals and of the family's prompts.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the answers and the arrivals.")]
 Modes = Annotated[
     Literal["on", "off", "both"],
-    typer.Option(help="`off` and `both` need a TaskSpec service; `both` compares the two on every prompt."),
+    typer.Option(help="`off` and `both` need a TaskSpec service; `both` compares them on every prompt."),
 ]
-TtftMs = Annotated[
-    float | None, typer.Option(min=0.0, help="Goodput counts answers whose first token came within this time.")
-]
+TtftMs = Annotated[float | None, typer.Option(min=0.0, help="Goodput: limit on the time to the first token.")]
 TokenMs = Annotated[
-    float | None, typer.Option(min=0.0, help="And that took no longer than this per token after their first chunk.")
+    float | None, typer.Option(min=0.0, help="Goodput: limit on the time per token after the first chunk.")
 ]
-Json = Annotated[Path | None, typer.Option(metavar="FILE", help="All figures, as JSON; `-` is stdout.")]
-Plot = Annotated[Path | None, typer.Option(metavar="PNG", help="Throughput and latency over the load.")]
+Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures as JSON; `-` is stdout.")]
+Plot = Annotated[Path | None, typer.Option(metavar="PNG", help="Plot throughput and latency over the load.")]
 
 
 def bench(
-    url: Url = HERE,
+    url: Url = DEFAULT_URL,
     model: Model = None,
     streams: Users = None,
     rate: Rates = None,
@@ -86,27 +80,27 @@ def bench(
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """Send a load to any OpenAI-compatible server, and say how fast it answers.
+    """Measure any OpenAI-compatible server under load.
 
     Streams chat completions and prints, for each level of load, the time to the first token, the time between tokens
-    and between chunks, tokens/s per user and in all, and the acceptance rate where the server tells it. Each level is
-    warmed up first by a request per user that does not count.
+    and between chunks, tokens/s per user and in total, and the acceptance rate if the server reports it. Each level
+    begins with a request per user as a warm-up, which does not count.
 
     Example: `taskspec bench --streams 1 --streams 8 --plot load.png`
 
-    With `--speculation both` every prompt is asked with speculation and without, in turns; then it says how many times
-    faster speculation is, with the 95 % interval, and whether all answers are equal.
+    With `--speculation both` every prompt is sent with speculation and without, alternately; the result is the speed-up
+    with its 95 % interval, and whether all answers are equal.
 
     Example: `taskspec bench --speculation both --temperature 1`
 
-    Goodput is the share of requests within limits, and how many those are a second.
+    Goodput is the share of requests within the limits, and their number per second.
 
     Example, another server: `taskspec bench http://10.0.0.5:8000/v1 --rate 2 --rate 4 --ttft-ms 500 --token-ms 50`
 
-    An API key is taken from the environment variable OPENAI_API_KEY alone. Ctrl-C prints what has been measured so far.
+    The API key is read from the environment variable OPENAI_API_KEY only. Ctrl-C prints the results so far.
 
-    Exit code 0 if all was measured, 1 if a level had no answer or answers differ with speculation, 2 if something is to
-    be written differently, 130 after Ctrl-C.
+    Exit code 0 if everything was measured, 1 if a level had no answer or answers differ with speculation, 2 for invalid
+    options, 130 after Ctrl-C.
     """
     from serve_app.load.figures import Limits
     from serve_app.load.run import LoadRun, Settings
@@ -120,24 +114,24 @@ def bench(
         speculation=speculation,
     )
     _check_writable(json, plot)
-    run = LoadRun(_base(url), model, os.environ.get(KEY), _prompts(prompts, settings), settings)
+    run = LoadRun(_base(url), model, os.environ.get(KEY_VARIABLE), _prompts(prompts), settings)
     limits = Limits(*(None if limit is None else limit / 1000 for limit in (ttft_ms, token_ms)))
     _run(run, limits, json, plot)
 
 
 def _run(run: LoadRun, limits: Limits, json: Path | None, plot: Path | None) -> None:
-    from serve_app.progress import bar
+    from serve_app.terminal.progress import bar
 
     console = Console(stderr=json == STDOUT)
     began, broken = datetime.now(UTC), None
     try:
         with bar(console, run.settings.requests_sent) as progress:
             asyncio.run(run.go(progress))
-    except (KeyboardInterrupt, TaskSpecError) as error:  # what was measured before is told all the same
+    except (KeyboardInterrupt, TaskSpecError) as error:  # earlier results are printed all the same
         broken = error
     report = _report(run, limits, began, complete=broken is None)
     if report.columns:
-        _leave(report, console, json, plot)
+        _write(report, console, json, plot)
     if isinstance(broken, TaskSpecError):
         raise broken
     if broken is not None:
@@ -146,8 +140,8 @@ def _run(run: LoadRun, limits: Limits, json: Path | None, plot: Path | None) -> 
     raise typer.Exit(0 if report.answered and report.all_equal else FAILED)
 
 
-def _leave(report: Report, console: Console, json: Path | None, plot: Path | None) -> None:
-    report.tell(console)
+def _write(report: Report, console: Console, json: Path | None, plot: Path | None) -> None:
+    report.print(console)
     if json == STDOUT:
         sys.stdout.write(report.as_json() + "\n")
     elif json is not None:
@@ -191,10 +185,10 @@ def _levels(streams: list[int] | None, rate: list[float] | None, requests: int |
     from serve_app.load.sending import Arrivals, Streams
 
     if rate and streams:
-        raise ConfigError("--rate sends requests whoever waits, --streams sends as answers come: give one of them")
+        raise ConfigError("--rate and --streams exclude each other: give one of them")
     if rate:
         if min(rate) <= 0:
-            raise ConfigError(f"--rate {min(rate):g}: give requests a second, more than 0")
+            raise ConfigError(f"--rate {min(rate):g}: give requests per second, more than 0")
         return tuple(map(Arrivals, rate))
     if requests is not None and requests < max(streams or [1]):
         raise ConfigError(f"--requests {requests} leaves some of {max(streams or [1])} streams without one; give more")
@@ -202,29 +196,27 @@ def _levels(streams: list[int] | None, rate: list[float] | None, requests: int |
 
 
 def _base(url: str) -> str:
-    """The base URL; a bare host is taken for one that serves at /v1, as all do."""
+    """The base URL; /v1 is added to a bare host."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{url!r} is no base URL; give one like {HERE}")
+        raise ConfigError(f"{url!r} is not a base URL; give one like {DEFAULT_URL}")
     return url.rstrip("/") if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/v1"
 
 
-def _prompts(file: Path | None, settings: Settings) -> list[Prompt]:
-    from core.prompts import read_prompts
-    from serve_app.load.run import family_prompts
+def _prompts(file: Path | None) -> list[Prompt]:
+    from core.family import held_out_prompts
+    from core.text.prompts import read_prompts
 
-    if file is None:
-        return family_prompts(settings.questions, settings.seed)
-    prompts = read_prompts(file)
+    prompts = held_out_prompts() if file is None else read_prompts(file)
     if not prompts:
         raise ConfigError(f'{file} has no prompts; give it lines of {{"prompt": "..."}}')
     return prompts
 
 
 def _check_writable(*files: Path | None) -> None:
-    """Before anything is measured: it would be lost."""
+    """Checked before anything is measured, so that no result is lost."""
     for file in files:
         if file in (None, STDOUT):
             continue
         if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-            raise ConfigError(f"{file} cannot be written; give a file in a directory that is there")
+            raise ConfigError(f"{file} cannot be written; give a file in an existing directory")

@@ -1,7 +1,4 @@
-"""What the answers at a level say: latencies, rates, goodput and acceptance, each over what it is defined on.
-
-Enters: the rounds of a level. Leaves: `Figures` of one mode, for tables, plots and JSON.
-"""
+"""The figures of a level in one mode: latencies, rates, goodput and acceptance."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from serve_app.load.times import Counted, Times
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What an answer may take: until its first token, and on average per token after its first chunk."""
+    """Limits for goodput: time to the first token, and mean time per token after the first chunk."""
 
     ttft_s: float | None = None
     per_token_s: float | None = None
@@ -32,7 +29,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Goodput(msgspec.Struct, frozen=True):
-    """Requests answered within the limits: their share of all that were sent, and how many a second."""
+    """Requests answered within the limits: their share of all requests, and their number per second."""
 
     share: float
     per_s: float | None
@@ -41,10 +38,10 @@ class Goodput(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """A level in one mode; times in seconds.
 
-    `busy_s` is how long the whole load was on; `tokens_per_s`, `requests_per_s` and the rate of goodput are over what
-    arrived in it. `ttft_s`, `per_token_s` (time after the first chunk / tokens after it) and its inverse
-    `user_tokens_per_s` have a value per answer, `inter_token_s` one per token, `chunk_gap_s` one per chunk. `failed`
-    counts what went wrong by what it was. `client_cpu` is what the client took of a core meanwhile.
+    `busy_s` is the time under full load; `tokens_per_s`, `requests_per_s` and the rate of goodput count arrivals within
+    it. `ttft_s`, `per_token_s` (time after the first chunk / tokens after it) and its inverse `user_tokens_per_s` have
+    a value per answer, `inter_token_s` one per token, `chunk_gap_s` one per chunk. `failed` counts errors by message.
+    `client_cpu` is the client's own use of a core.
     """
 
     level: Level
@@ -69,19 +66,19 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Timed:
-    """A round with the times of its answers."""
+    """A round, with the times of its answers."""
 
     def __init__(self, current: Round) -> None:
         self.answers = [Times(sample.answer, sample.due) for sample in current.samples if sample.answer is not None]
         last = max((answer.end for answer in self.answers), default=current.began)
-        until = last if current.until is None else current.until  # of one broken off, what was answered counts
+        until = last if current.until is None else current.until  # an interrupted round lasts until its last answer
         self.busy_s = until - current.began
         self.tokens = sum(answer.tokens_until(until) for answer in self.answers)
         self.ended = [answer for answer in self.answers if answer.end <= until]
 
 
 def figures(measured: Measured, mode: Mode, limits: Limits) -> Figures:
-    """The level's figures in one mode."""
+    """The figures of a level in one mode."""
     mine = [each for each in measured.rounds if each.mode == mode]
     samples = [sample for each in mine for sample in each.samples]
     timed = [_Timed(each) for each in mine]
@@ -113,7 +110,7 @@ def figures(measured: Measured, mode: Mode, limits: Limits) -> Figures:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """None of nothing."""
+    """None for no values."""
     return Spread(*np.quantile(values, [0.1, 0.5, 0.9, 0.99]).tolist()) if values else None
 
 
@@ -133,19 +130,19 @@ def _within(limits: Limits, answer: Times) -> bool:
 
 
 def _acceptance_rate(samples: Iterable[Sample]) -> float | None:
-    told = [each for _, each in _told(samples)]
-    return _ratio(sum(each["accepted"] for each in told), sum(each["proposed"] for each in told))
+    counts = [each for _, each in _speculation(samples)]
+    return _ratio(sum(each["accepted"] for each in counts), sum(each["proposed"] for each in counts))
 
 
 def _tokens_per_target_pass(samples: Iterable[Sample]) -> float | None:
-    """Over all passes together; the prefill is none, and gives an answer's first token."""
-    after = [(tokens - 1, each["tokens_per_target_pass"]) for tokens, each in _told(samples)]
+    """Over all passes. The prefill, which gives the first token of an answer, does not count."""
+    after = [(tokens - 1, each["tokens_per_target_pass"]) for tokens, each in _speculation(samples)]
     passes = [(tokens, tokens / per_pass) for tokens, per_pass in after if per_pass]
     return _ratio(sum(tokens for tokens, _ in passes), sum(number for _, number in passes))
 
 
-def _told(samples: Iterable[Sample]) -> list[tuple[int, dict[str, float]]]:
-    """(tokens, what is told of speculation) by each `usage` that tells it."""
+def _speculation(samples: Iterable[Sample]) -> list[tuple[int, dict[str, float]]]:
+    """(completion tokens, speculation) of each `usage` that reports speculation."""
     usages = [sample.answer.usage for sample in samples if sample.answer is not None]
     return [(usage["completion_tokens"], usage["speculation"]) for usage in usages if usage.get("speculation")]
 

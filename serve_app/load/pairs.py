@@ -1,7 +1,4 @@
-"""The same questions with speculation and without: how many times faster, and whether the answers are equal.
-
-Enters: a level measured in both modes. Leaves: `Paired`, whose ratio has an interval by the paired bootstrap.
-"""
+"""Compares the two modes of a level on the same questions: the speed-up, by paired bootstrap, and equal answers."""
 
 from __future__ import annotations
 
@@ -11,18 +8,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from core.bootstrap import estimate
-from core.prompts import Prompt
-from serve_app.chat_client import Answer
+from core.confidence_intervals import estimate
+from core.text.prompts import Prompt
 from serve_app.load.sending import Measured, Mode, Question
 from serve_app.load.times import Times
+from serve_app.openai.client import Answer
 
 
 class Paired(msgspec.Struct, frozen=True):
-    """Tokens/s of a user with speculation over those without, and the 95 % interval; resampled by prompt.
+    """`ratio` is tokens/s per user with speculation over tokens/s without; `low` and `high` are its 95 % interval.
 
-    The tokens/s of a mode are one ratio of sums over its answers, tokens and seconds after the first chunk. `low` and
-    `high` are None for fewer than two prompts. `equal` of `pairs` had the same answer in both modes.
+    The tokens/s of a mode are all tokens after the first chunks over all seconds after them. The bootstrap resamples
+    prompts; `low` and `high` are None for fewer than two. `equal` of the `pairs` have the same answer in both modes.
     """
 
     pairs: int
@@ -33,7 +30,7 @@ class Paired(msgspec.Struct, frozen=True):
 
 
 def paired(measured: Measured) -> Paired:
-    """Only questions answered in both modes count."""
+    """Compare the questions that were answered in both modes."""
     on, off = _answers(measured, "on"), _answers(measured, "off")
     both = [(question.prompt, on[question], off[question]) for question in on if question in off]
     equal = sum(ours.same_as(theirs) for _, ours, theirs in both)
@@ -56,7 +53,7 @@ def _answers(measured: Measured, mode: Mode) -> dict[Question, Answer]:
 
 
 def _sums(both: Sequence[tuple[Prompt, Answer, Answer]]) -> npt.NDArray[np.float64]:
-    """Tokens and seconds with speculation, then without, by prompt: [prompts, 4]; answers of one chunk tell nothing."""
+    """Tokens and seconds with speculation, then without, by prompt: [prompts, 4]; answers of one chunk are left out."""
     by_prompt: dict[Prompt, npt.NDArray[np.float64]] = {}
     for prompt, *pair in both:
         times = [Times(answer, 0.0) for answer in pair]

@@ -1,4 +1,4 @@
-"""The plot of `taskspec bench`: throughput and latency over the load. A report enters, a PNG leaves."""
+"""The plot of `taskspec bench`: throughput and latency over the load, as a PNG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serve_app.load.figures import Figures, Spread
 from serve_app.load.report import Report
 from serve_app.load.sending import Streams
 
-COLOURS = {"on": "#1f5fa8", "off": "#767676"}  # apart also for the colour-blind, and by their marks in grey
+COLOURS = {"on": "#1f5fa8", "off": "#767676"}  # distinct for the colour-blind; in grey the marks differ
 MARKS = {"on": "o", "off": "s"}
 SIZE = (7.2, 5.0)  # inches
 STYLE = {
@@ -35,7 +35,7 @@ Band = tuple[float, float, float]  # lower edge, line, upper edge
 
 def draw(report: Report, file: Path) -> None:
     """Four panels: tokens/s in all and per user, time to the first token, gaps between chunks; bands are quantiles."""
-    # over matplotlib's defaults: whoever runs this may have settings of his own
+    # Over matplotlib's defaults, because the user may have other settings.
     with style.context(["default", STYLE]):
         figure = Figure(figsize=SIZE, layout="constrained")
         (everyone, user), (first, gap) = figure.subplots(2, 2)

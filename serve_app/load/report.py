@@ -1,4 +1,4 @@
-"""What a run of `taskspec bench` found: its levels enter; tables and notes for a terminal leave, or JSON."""
+"""The report of `taskspec bench`, as tables and notes for a terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from serve_app.load.figures import Figures, Limits, Spread
 from serve_app.load.pairs import Paired
 from serve_app.load.run import Settings
 
-COLUMNS = 3  # of a table, beside the names: what 80 columns of a terminal hold
-BUSY_CLIENT = 0.7  # of a core; a client that has more to do measures itself
+COLUMNS = 3  # of a table in a terminal of 80 characters, beside the names of the rows
+BUSY_CLIENT = 0.7  # of a core; a busier client measures itself
 COUNTED_BY = {
     "token ids": "by the token ids in each chunk",
-    "usage": "by the server's `usage`, which does not tell what each chunk held: the first is taken for one token",
-    "chunks": "by chunks, each taken for one token: the server sends no `usage`",
+    "usage": "by the server's `usage`, not by chunk: the first chunk counts as one token",
+    "chunks": "by chunks, one token each, because the server sends no `usage`",
 }
 DEFINITIONS = (
-    "Latencies are p50 / p99, a user's rates p50 (p10, p90). A token's time is the arrival of its chunk; n tokens in "
-    "a chunk are n tokens at one time. Tokens/s per user are those after the first chunk over the time after it. "
-    "Tokens/s and requests/s in all are over the time for which the whole load was on."
+    "Latencies are p50 / p99, rates per user p50 (p10, p90). All tokens of a chunk have the time of its arrival. "
+    "Tokens/s per user are the tokens after the first chunk over the time after it. Totals of tokens/s and requests/s "
+    "are over the time under full load."
 )
 
 
 class LevelReport(msgspec.Struct, frozen=True):
-    """A level: figures by mode, and both modes compared where both were asked."""
+    """A level: the figures of each mode and, if there are two, their comparison."""
 
     modes: list[Figures]
     paired: Paired | None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a run has to say.
+    """The results of a run.
 
-    `prompts` is how many there were, `card` what the server tells of its model; a run that was broken off is not
+    `prompts` is the number of prompts, `card` the server's description of its model. An interrupted run is not
     `complete`.
     """
 
@@ -58,19 +58,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answered(self) -> bool:
-        """Whether something was, at every level in every mode."""
+        """True if there was an answer at every level in every mode."""
         return bool(self.columns) and all(figures.answered for figures in self.columns)
 
     @property
     def all_equal(self) -> bool:
-        """Whether no answer changed with speculation."""
+        """True if no answer changed with speculation."""
         return all(level.paired is None or level.paired.equal == level.paired.pairs for level in self.levels)
 
     def as_json(self) -> str:
         return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
 
-    def tell(self, console: Console) -> None:
-        """Tables, then what they need to be read right."""
+    def print(self, console: Console) -> None:
+        """Print the tables, then notes on how to read them."""
         modes = len(self.settings.modes)
         several = COLUMNS // modes * modes
         for start in range(0, len(self.columns), several):
@@ -88,13 +88,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         if self.settings.questions > self.prompts:
             yield (
                 f"{self.settings.questions} questions from {self.prompts} prompts: they repeat, and a server that "
-                "caches prompts answers repeats sooner. Give a longer --prompts file to avoid that."
+                "caches prompts answers repeated ones sooner. A longer --prompts file avoids that."
             )
         busiest = max((figures.client_cpu or 0.0 for figures in self.columns), default=0.0)
         if busiest > BUSY_CLIENT:
-            yield f"This client took up to {busiest:.0%} of a core: it may be the client that was measured."
+            yield f"This client used up to {busiest:.0%} of a core and may have limited the results."
         if not self.complete:
-            yield "Broken off: answers that were under way are not counted."
+            yield "Interrupted: unfinished answers are not counted."
 
 
 def _about_pairs(level: LevelReport) -> Iterator[str]:
@@ -105,8 +105,8 @@ def _about_pairs(level: LevelReport) -> Iterator[str]:
     if pairs.ratio is None:
         yield f"{level.modes[0].level}: {equal}; none has a second chunk to compare."
         return
-    sure = "" if pairs.low is None else f" (95 %: {pairs.low:.2f} to {pairs.high:.2f})"
-    yield f"{level.modes[0].level}: speculation gave a user {pairs.ratio:.2f} times the tokens/s{sure}; {equal}."
+    interval = "" if pairs.low is None else f" (95 %: {pairs.low:.2f} to {pairs.high:.2f})"
+    yield f"{level.modes[0].level}: speculation gave a user {pairs.ratio:.2f} times the tokens/s{interval}; {equal}."
 
 
 def _about_failures(modes: Sequence[Figures]) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _table(columns: Sequence[Figures]) -> Table:
 
 
 def _cells(figures: Figures) -> dict[str, str]:
-    """What stands in a column, by row; nothing where nothing is known."""
+    """The cells of a column by the name of their row; empty if unknown."""
     failed = sum(figures.failed.values())
     goodput = figures.goodput
     return {
@@ -142,8 +142,8 @@ def _cells(figures: Figures) -> dict[str, str]:
         "inter-token, ms": _latency(figures.inter_token_s),
         "between chunks, ms": _latency(figures.chunk_gap_s),
         "tokens/s per user": _rate(figures.user_tokens_per_s),
-        "tokens/s in all": _figure(figures.tokens_per_s),
-        "requests/s in all": _figure(figures.requests_per_s),
+        "tokens/s in total": _figure(figures.tokens_per_s),
+        "requests/s in total": _figure(figures.requests_per_s),
         "within the limits": "" if goodput is None else f"{goodput.share:.0%}, {_figure(goodput.per_s) or '-'}/s",
         "acceptance rate": "" if figures.acceptance_rate is None else f"{figures.acceptance_rate:.2f}",
         "tokens per target pass": _figure(figures.tokens_per_target_pass),
@@ -161,7 +161,7 @@ def _rate(spread: Spread | None) -> str:
 
 
 def _figure(value: float | None) -> str:
-    """Three digits are all that a measurement on a shared machine tells."""
+    """Three digits: a measurement on a shared machine has no more."""
     if value is None:
         return ""
     return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"

@@ -1,8 +1,4 @@
-"""One run of `taskspec bench`: finds the model, warms up, and goes through the levels.
-
-Enters: an endpoint, prompts and `Settings`. Leaves: what was measured; it is there too if the run is broken off. What
-the endpoint has against it becomes a `ConfigError` that says what to write instead.
-"""
+"""One run of `taskspec bench`: finds the model, warms up, and measures the levels."""
 
 from __future__ import annotations
 
@@ -14,10 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 from core.errors import ConfigError
-from core.prompts import Prompt
-from serve_app.chat_client import BadAnswer, Client, Unreachable
+from core.text.prompts import Prompt
 from serve_app.load.sending import Level, Load, Measured, Mode, Question, Streams, warm_up_size
-from serve_app.progress import Bar
+from serve_app.openai.client import BadAnswer, Client, Unreachable
+from serve_app.terminal.progress import Bar
 
 LEAST_REQUESTS = 32
 REQUESTS_PER_STREAM = 4
@@ -27,7 +23,7 @@ UNAUTHORISED, NOT_FOUND, REFUSED = (401, 403), 404, (400, 405, 413, 415, 422)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the load is sent; `requests` per level and mode, None leaves it to the level."""
+    """The settings of a run; `requests` is per level and mode, None for a number that suits the level."""
 
     levels: tuple[Level, ...]
     requests: int | None
@@ -41,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return MODES[self.speculation]
 
     def number(self, level: Level) -> int:
-        """Questions at a level."""
+        """The number of questions at a level."""
         if self.requests is not None:
             return self.requests
         if isinstance(level, Streams):
@@ -50,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def questions(self) -> int:
-        """All that are asked, warm-ups included."""
+        """The number of questions of all levels, warm-ups included."""
         return sum(warm_up_size(level) + self.number(level) for level in self.levels)
 
     @property
@@ -59,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadRun:
-    """One run. `measured` and `card` (what the server says of its model) fill as it goes."""
+    """One run. `measured`, and `card`, the server's description of its model, are filled as it proceeds."""
 
     def __init__(
         self, url: str, model: str | None, key: str | None, prompts: Sequence[Prompt], settings: Settings
@@ -74,7 +70,10 @@ class LoadRun:
         self._listed: list[str] = []
 
     async def go(self, bar: Bar) -> None:
-        """Raises `ConfigError`, and `BadAnswer` where the server is at fault before a level begins."""
+        """Run all levels.
+
+        Raises `ConfigError` if the server refuses the requests, and `BadAnswer` if it fails before a level begins.
+        """
         async with Client(self.url, self._key) as client:
             try:
                 self.model = await self._find_model(client)
@@ -89,31 +88,31 @@ class LoadRun:
         self.measured = load.measured
         questions = itertools.starmap(Question, enumerate(itertools.cycle(self.prompts)))
         for level in settings.levels:
-            bar.say(f"{level}: warming up")
+            bar.label(f"{level}: warming up")
             warm = await load.warm_up(list(itertools.islice(questions, warm_up_size(level))))
             if settings.speculation != "on" and not any("speculation" in answer.usage for answer in warm):
                 raise _no_speculation(self.url)
-            bar.say(str(level))
+            bar.label(str(level))
             await load.measure(level, list(itertools.islice(questions, settings.number(level))), settings.modes)
 
     async def _find_model(self, client: Client) -> str:
-        """The one asked for, or else the only one that the server lists."""
+        """The requested model, or else the only one that the server lists."""
         try:
             cards = {str(card.get("id")): card for card in await client.models()}
         except BadAnswer as error:
-            if error.status != NOT_FOUND or self.model is None:  # some servers list nothing, yet answer
+            if error.status != NOT_FOUND or self.model is None:  # some servers list no models, but answer
                 raise
             return self.model
         self._listed = list(cards)
         if self.model is None and len(cards) != 1:
-            raise ConfigError(f"{self.url} serves {self._models}; say which with --model")
+            raise ConfigError(f"{self.url} serves {self._models}; choose one with --model")
         model = self.model or self._listed[0]
         self.card = cards.get(model, {})
         return model
 
     @property
     def _models(self) -> str:
-        return ", ".join(self._listed) or "no model that it lists"
+        return ", ".join(self._listed) or "no model in its list"
 
     def _advised(self, error: BadAnswer) -> Exception:
         if isinstance(error, Unreachable):
@@ -122,30 +121,20 @@ class LoadRun:
                 "Start a service (`taskspec serve`), or give the base URL of one that runs: http://HOST:PORT/v1"
             )
         if error.status in UNAUTHORISED:
-            wrong = "does not take the API key in" if self._key else "wants an API key: put it in"
+            wrong = "does not accept the API key in" if self._key else "requires an API key: put it in"
             return ConfigError(f"{self.url} {wrong} the environment variable OPENAI_API_KEY ({error.status})")
         if error.status == NOT_FOUND:
             return ConfigError(
-                f"{self.url}: {error}\nIt serves {self._models}. Give one of those with --model, or another base URL; "
+                f"{self.url}: {error}\nIt serves {self._models}. Choose one with --model, or give another base URL; "
                 "most end in /v1."
             )
         if error.status in REFUSED:
-            return ConfigError(f"{self.url} refuses what is asked of it: {error}\nChange that option, or the prompts.")
+            return ConfigError(f"{self.url} refuses the requests: {error}\nChange that option, or the prompts.")
         return error
 
 
 def _no_speculation(url: str) -> ConfigError:
     return ConfigError(
-        f"{url} tells nothing of speculation, so it cannot be turned off from here.\n"
-        "Leave --speculation out, and measure two services, one with it and one without."
+        f"{url} reports no speculation, so this command cannot turn it off.\n"
+        "Omit --speculation, and measure two services, one with it and one without."
     )
-
-
-def family_prompts(number: int, seed: int) -> list[Prompt]:
-    """Held-out prompts of the shipped family, every task in turn, the same for the same seed."""
-    from core.family.corpora import TASKS, items
-
-    each = -(-number // len(TASKS))
-    by_task = [items(task, each, seed, split="held_out") for task in TASKS]
-    drawn = itertools.chain.from_iterable(zip(*by_task, strict=True))
-    return [Prompt(prompt=item.prompt, task=item.task) for item in itertools.islice(drawn, number)]

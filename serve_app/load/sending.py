@@ -1,8 +1,7 @@
-"""Sends a load to an OpenAI-compatible server and keeps every answer with the times of its chunks.
+"""Sends a load to an OpenAI-compatible server, and keeps every answer with the times of its chunks.
 
-Enters: a client, questions, and how many of them at once: by so many users who each wait for their answer before they
-ask the next (a closed loop), or by Poisson arrivals that wait for nobody. Leaves: `Measured`, a level each; what has
-been answered is there at any moment.
+A load is a closed loop of concurrent users, each of whom waits for an answer before the next question, or an open loop
+of Poisson arrivals.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from core.prompts import Prompt
-from serve_app.chat_client import OFF, Answer, BadAnswer, Client
+from core.text.prompts import Prompt
+from serve_app.openai.client import OFF, Answer, BadAnswer, Client
 
-Mode = Literal["on", "off"]  # speculation, as the server does it by itself or not at all
+Mode = Literal["on", "off"]  # speculation: as the server decides, or off
 
-WARM_UP = 4  # requests before the first arrival is counted
-ROUND = 2  # questions per stream before the other mode has its turn
+WARM_UP = 4  # requests before the first arrival that counts
+ROUND = 2  # questions per stream before the mode changes
 
 
 class Streams(msgspec.Struct, frozen=True):
-    """A closed loop of so many users."""
+    """A closed loop of concurrent users."""
 
     streams: int
 
@@ -36,7 +35,7 @@ class Streams(msgspec.Struct, frozen=True):
 
 
 class Arrivals(msgspec.Struct, frozen=True):
-    """Poisson arrivals, so many a second on average."""
+    """An open loop of Poisson arrivals."""
 
     arrivals_per_s: float
 
@@ -48,7 +47,7 @@ Level = Streams | Arrivals
 
 
 class Question(NamedTuple):
-    """A prompt, and its number among all that are asked."""
+    """A prompt, and its number among all questions."""
 
     number: int
     prompt: Prompt
@@ -56,7 +55,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """A question that was sent, and its answer, or else what went wrong; `due` is when it was to be sent."""
+    """A question that was to be sent at `due`, and its answer or error."""
 
     question: Question
     due: float
@@ -66,11 +65,11 @@ class Sample:
 
 @dataclass
 class Round:
-    """Questions sent in one go in one mode.
+    """Questions sent in one mode without a pause.
 
-    `until` is when it was no longer the whole load: the first stream had nothing left to ask, or, of arrivals, the last
-    answer was there; None if it was broken off before. Times are the client's clock's; `cpu_s` and `wall_s` are what
-    the client itself took of the machine meanwhile.
+    The load is full until `until`: in a closed loop the first stream has no question left, in an open loop the last
+    answer has arrived. It is None if the round was interrupted before. Times are the client's clock's. `cpu_s` and
+    `wall_s` are the client's own CPU time and the duration.
     """
 
     mode: Mode
@@ -90,7 +89,7 @@ class Measured:
 
 
 class Load:
-    """Asks one server. `fields` go with every question; `answered` hears of each that is done, warm-up included."""
+    """Sends questions to one server; `fields` are in every request, `answered` is called after each one."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class Load:
         self._clock = clock
 
     async def warm_up(self, questions: Sequence[Question]) -> list[Answer]:
-        """Ask `questions` all at once and count none: connections are open then. Raises `BadAnswer` if none works."""
+        """Send `questions` all at once, to open connections; none counts. Raises `BadAnswer` if none is answered."""
         warm = Round("on", self._clock())
         await _together(self._ask(warm, question, warm.began) for question in questions)
         answers = [sample.answer for sample in warm.samples if sample.answer is not None]
@@ -117,7 +116,7 @@ class Load:
         return answers
 
     async def measure(self, level: Level, questions: Sequence[Question], modes: Sequence[Mode]) -> None:
-        """Ask all `questions` in every mode."""
+        """Send all `questions` in every mode."""
         measured = Measured(level)
         self.measured.append(measured)
         for mode, some in rounds(questions, round_size(level, len(questions), modes), modes):
@@ -170,14 +169,14 @@ class Load:
 
 
 def rounds(questions: Sequence[Question], size: int, modes: Sequence[Mode]) -> Iterator[tuple[Mode, list[Question]]]:
-    """The questions, `size` at a time, each lot in every mode; which mode goes first alternates."""
+    """The questions, `size` at a time, each part in every mode; the first mode alternates."""
     for number, start in enumerate(range(0, len(questions), size)):
         for mode in modes if number % 2 == 0 else reversed(modes):
             yield mode, list(questions[start : start + size])
 
 
 def round_size(level: Level, questions: int, modes: Sequence[Mode]) -> int:
-    """Questions per round: few, so that both modes see the same machine, yet enough to load every stream."""
+    """Questions per round: few, so that both modes meet the same conditions, yet enough to load every stream."""
     if len(modes) == 1:
         return questions
     if isinstance(level, Streams):
@@ -186,12 +185,12 @@ def round_size(level: Level, questions: int, modes: Sequence[Mode]) -> int:
 
 
 def warm_up_size(level: Level) -> int:
-    """A question per stream opens all connections that the level needs."""
+    """A question per stream opens all connections of the level."""
     return level.streams if isinstance(level, Streams) else WARM_UP
 
 
 def arrivals(began: float, per_second: float, number: int, seed: int) -> list[float]:
-    """When `number` Poisson arrivals are due, the same for the same seed."""
+    """The times of `number` Poisson arrivals, the same for the same seed."""
     rng, due = random.Random(seed), began
     dues = []
     for _ in range(number):

@@ -1,7 +1,6 @@
-"""One answer as tokens in time.
+"""The tokens of an answer in time: their number, and the times between them.
 
-Enters: an answer with its chunks' arrivals. Leaves: how many tokens it has and by what that is known, and the times
-between them. A token's time is the arrival of its chunk: a chunk of n tokens is n tokens at one time.
+All tokens of a chunk have the time of its arrival.
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Literal
 
-from serve_app.chat_client import Answer
+from serve_app.openai.client import Answer
 
-Counted = Literal["token ids", "usage", "chunks"]  # how a server lets its tokens be counted
+Counted = Literal["token ids", "usage", "chunks"]  # the source of the number of tokens
 
 
 class Times:
-    """`due` is when the question was to be sent; all on the client's clock, in seconds."""
+    """The times of one answer to a question due at `due`; seconds on the client's clock."""
 
     def __init__(self, answer: Answer, due: float) -> None:
         self.counted_by, self.tokens = counted(answer)
@@ -25,17 +24,17 @@ class Times:
 
     @property
     def ttft(self) -> float | None:
-        """Until the first token; None for an answer of none."""
+        """Time to the first token; None for an empty answer."""
         return self._answer.arrivals[0] - self._due if self._answer.arrivals else None
 
     @property
     def end(self) -> float:
-        """When the last token came, or else when it was due."""
+        """The arrival of the last token; `due` for an empty answer."""
         return self._answer.arrivals[-1] if self._answer.arrivals else self._due
 
     @property
     def after_first_chunk(self) -> tuple[float, float]:
-        """Tokens, and seconds."""
+        """Tokens and seconds after the first chunk."""
         return self.tokens - self._first, sum(self.gaps)
 
     @property
@@ -46,11 +45,11 @@ class Times:
 
     @property
     def token_gaps(self) -> list[float]:
-        """Time from each token to the next: a chunk's, then 0 within it."""
+        """Time from each token to the next; 0 within a chunk."""
         return [*self.gaps, *[0.0] * (self.tokens - 1 - len(self.gaps))]
 
     def tokens_until(self, moment: float) -> float:
-        """Tokens that had arrived; where nobody tells what is in a chunk, they are spread evenly."""
+        """Tokens that arrived until `moment`; spread evenly over chunks whose tokens the server does not report."""
         chunks = bisect_right(self._answer.arrivals, moment)
         if self.counted_by == "token ids":
             return sum(self._answer.runs[:chunks])
@@ -58,12 +57,12 @@ class Times:
 
     @property
     def _first(self) -> int:
-        """Tokens of the first chunk; where nobody tells, one: it comes out of the prefill."""
+        """Tokens of the first chunk; one, from the prefill, if the server does not report them."""
         return sum(self._answer.runs[:1]) if self.counted_by == "token ids" else min(self.tokens, 1)
 
 
 def counted(answer: Answer) -> tuple[Counted, int]:
-    """By its ids, by what the server says it used, or, failing both, a token per chunk."""
+    """The number of tokens: by their ids, else by the server's `usage`, else one per chunk."""
     if answer.tokens:
         return "token ids", len(answer.tokens)
     if isinstance(used := answer.usage.get("completion_tokens"), int):

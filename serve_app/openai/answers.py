@@ -1,6 +1,6 @@
-"""A batch enters, an HTTP response leaves: whole, or as server-sent events while it is generated.
+"""HTTP responses: the answer to a batch as a whole, or as server-sent events while it is generated.
 
-Whoever stops reading ends the generation: each generator here closes the one it reads from.
+A client that stops reading ends the generation: each generator here closes the one it reads from.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from serve_app.openai.batch import Batch
-from serve_app.openai.cadence import Cadence, Pieces, paced
 from serve_app.openai.choices import Choice, Piece, join
-from serve_app.openai.disconnect import unless_gone
+from serve_app.openai.disconnect import unless_disconnected
 from serve_app.openai.errors import describe
-from serve_app.openai.formats import Format
+from serve_app.openai.merged_runs import merged_runs
+from serve_app.openai.response_building import Format
 from serve_app.openai.responses import Answer
-from serve_app.openai.runs import merged_runs
+from serve_app.openai.service import Service
 from serve_app.openai.usage import UsageCount
-from serve_app.service import Service
+
+Pieces = AsyncGenerator[tuple[int, Piece], None]  # index of the choice in the answer, its next piece
 
 logger = logging.getLogger(__name__)
 
-INLINE_LOGPROBS = 16  # tokens, as many as a run holds; with 20 alternatives each they take 3 ms of the event loop
+INLINE_LOGPROBS = 16  # tokens, the most a run holds; with 20 alternatives each they take 3 ms of the event loop
 
 
 async def whole(request: Request, batch: Batch, service: Service, form: Format) -> Response:
-    """The answer once all of it is there."""
-    usage = UsageCount(batch.prompt_tokens)
-    choices = await unless_gone(request.receive, _collect(batch, service, usage))
+    """The complete answer."""
+    usage = UsageCount(batch.prompt_tokens, predicted=batch.predicted)
+    choices = await unless_disconnected(request.receive, _collect(batch, service, usage))
     body = await _written(lambda: form.answer(choices, usage.total()).model_dump_json().encode(), choices)
     return Response(body, media_type="application/json")
 
 
 async def streamed(
-    request: Request, batch: Batch, service: Service, form: Format, include_usage: bool, cadence: Cadence
+    request: Request, batch: Batch, service: Service, form: Format, include_usage: bool
 ) -> StreamingResponse:
-    """Server-sent events. What fails before the first piece is raised: the status can still tell of it."""
-    usage = UsageCount(batch.prompt_tokens)
+    """Server-sent events. A failure before the first piece is raised, so that it has its own HTTP status."""
+    usage = UsageCount(batch.prompt_tokens, predicted=batch.predicted)
     pieces = _pieces(batch, service, usage)
     try:
-        first = await unless_gone(request.receive, anext(pieces))
+        first = await unless_disconnected(request.receive, anext(pieces))
     except BaseException:
         await pieces.aclose()
         raise
-    rest = paced(first, pieces, cadence) if cadence.interval_s else pieces
-    return EventStream(_events(first, rest, form, usage if include_usage else None), pieces)
+    return EventStream(_events(first, pieces, form, usage if include_usage else None), pieces)
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events that end with their reader, at once and not at the next event."""
+    """Server-sent events that end as soon as the client disconnects, not at the next event."""
 
     media_type = "text/event-stream"
 
@@ -66,10 +66,10 @@ class EventStream(StreamingResponse):
         self._source = source
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        # the source by itself too: a generator that was never asked for an event does not run its own clean-up
+        # The source is closed as well: a generator that was never started does not run its own clean-up.
         async with aclosing(self._source), aclosing(self._events):
-            with suppress(ClientDisconnect, OSError):  # servers raise OSError from send when the connection is gone
-                await unless_gone(receive, self.stream_response(send))
+            with suppress(ClientDisconnect, OSError):  # servers raise OSError from send once the connection is closed
+                await unless_disconnected(receive, self.stream_response(send))
 
 
 async def _collect(batch: Batch, service: Service, usage: UsageCount) -> list[Piece]:
@@ -86,11 +86,11 @@ async def _pieces(batch: Batch, service: Service, usage: UsageCount) -> Pieces:
         for request in batch.requests
     ]
     async with aclosing(merged_runs(batch, service)) as runs:
-        async for index, run in runs:
-            usage.add(index, run.run, run.task)
-            yield index, choices[index].push(run.run)
+        async for run in runs:
+            usage.add(run)
+            yield run.choice, choices[run.choice].push(run.run)
     if not all(choice.finished for choice in choices):
-        raise RuntimeError("the service ended a generation that has no finish reason")
+        raise RuntimeError("the service ended a generation without a finish reason")
 
 
 async def _events(
@@ -109,7 +109,7 @@ async def _events(
         async with aclosing(rest):
             async for index, piece in rest:
                 yield await written(index, piece)
-    except Exception as error:  # of any kind: the status is sent, only an event can tell of it
+    except Exception as error:  # of any kind: the status is already sent, so the error must be an event
         logger.exception("a generation failed after its first tokens were sent")
         yield _data(msgspec.json.encode(describe(error)[2]))
         return
@@ -119,7 +119,7 @@ async def _events(
 
 
 async def _written(write: Callable[[], bytes], pieces: Sequence[Piece]) -> bytes:
-    """What `write` makes of the pieces; of many logprobs in a thread, or other streams would wait for it."""
+    """The result of `write`, which runs in a thread if there are many logprobs, so that other streams need not wait."""
     if sum(len(piece.logprobs) for piece in pieces) <= INLINE_LOGPROBS:
         return write()
     return await run_in_threadpool(write)

@@ -1,24 +1,26 @@
-"""A checked request becomes the `GenerationRequest`s that the service is asked, prompt by prompt."""
+"""Turns a request body into `GenerationRequest`s, prompt by prompt, checked against the limits of the service."""
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
 
+import msgspec
+
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest
-from core.sampling_params import SamplingParams
-from serve_app.openai.fields import nearest, shown
-from serve_app.openai.prompts import chat_prompt, completion_prompts
+from core.sampling.params import SamplingParams
+from serve_app.openai.fields import nearest, shortened
+from serve_app.openai.prompts import chat_prediction, chat_prompt, completion_prompts
 from serve_app.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, CompletionRequest, GenerationFields
-from serve_app.service import Service, Speculation
+from serve_app.openai.service import Service, Speculation
 
 SEED_BITS = 63
 
 
 @dataclass(frozen=True)
 class Batch:
-    """All that one HTTP request asks: for each prompt its choices, which share one prefill."""
+    """One HTTP request: for each prompt its choices, which share one prefill."""
 
     prompts: list[list[GenerationRequest]]
     speculation: Speculation
@@ -29,30 +31,37 @@ class Batch:
         return [request for prompt in self.prompts for request in prompt]
 
     @property
+    def predicted(self) -> bool:
+        """Whether the client said what it expects the answer to be."""
+        return any(request.prediction for request in self.requests)
+
+    @property
     def prompt_tokens(self) -> int:
         return sum(prompt[0].prompt_length for prompt in self.prompts)
 
 
-async def completion_batch(request: CompletionRequest, service: Service) -> Batch:
-    """Raises `InvalidRequest` for whatever the service cannot serve."""
+async def completion_batch(request: CompletionRequest, service: Service, owner: str | None) -> Batch:
+    """`owner` is the client's. Raises `InvalidRequest`."""
     speculation = _check(request, service)
     max_tokens = request.max_tokens or request.max_completion_tokens or COMPLETION_MAX_TOKENS
     prompts = await completion_prompts(request, service)
-    asked = [_choices(request, prompt, field, max_tokens, service) for field, prompt in prompts.items()]
+    asked = [_choices(request, prompt, field, max_tokens, service, owner) for field, prompt in prompts.items()]
     return Batch(asked, speculation)
 
 
-async def chat_batch(request: ChatRequest, service: Service) -> Batch:
-    """Raises `InvalidRequest` for whatever the service cannot serve."""
+async def chat_batch(request: ChatRequest, service: Service, owner: str | None) -> Batch:
+    """`owner` is the client's. Raises `InvalidRequest`."""
     speculation = _check(request, service)
     prompt = await chat_prompt(request, service)
     room = max(service.context - len(prompt), 1)
     max_tokens = request.max_tokens or request.max_completion_tokens or room
-    return Batch([_choices(request, prompt, "messages", max_tokens, service)], speculation)
+    prediction = tuple(await chat_prediction(request, service))
+    choices = _choices(request, prompt, "messages", max_tokens, service, owner)
+    return Batch([[msgspec.structs.replace(choice, prediction=prediction) for choice in choices]], speculation)
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:
-    """Refuse what this service does not have."""
+    """The speculation asked for; raises `InvalidRequest` for a model, task or `n` that this service does not have."""
     if request.model != service.model_name:
         raise unknown_model(request.model, service)
     if request.n > service.max_choices:
@@ -60,19 +69,19 @@ def _check(request: GenerationFields, service: Service) -> Speculation:
     asked = request.speculation
     if asked.task is not None and asked.task not in service.tasks:
         known = nearest(asked.task, list(service.tasks))
-        message = f"unknown task '{shown(asked.task)}'; the nearest known one is '{known}'"
+        message = f"unknown task '{shortened(asked.task)}'; the nearest known one is '{known}'"
         raise InvalidRequest("speculation.task", message)
     enabled = asked.enabled and asked.num_speculative_tokens != 0
     return Speculation(enabled, asked.num_speculative_tokens, asked.task)
 
 
 def unknown_model(name: str, service: Service) -> InvalidRequest:
-    message = f"the model '{shown(name)}' does not exist; this service has '{service.model_name}'"
+    message = f"the model '{shortened(name)}' does not exist; this service has '{service.model_name}'"
     return InvalidRequest("model", message, status=404, code="model_not_found")
 
 
 def _choices(
-    request: GenerationFields, prompt: list[int], field: str, max_tokens: int, service: Service
+    request: GenerationFields, prompt: list[int], field: str, max_tokens: int, service: Service, owner: str | None
 ) -> list[GenerationRequest]:
     _check_room(prompt, field, max_tokens, service.context)
     params = _params(request, max_tokens)
@@ -86,6 +95,9 @@ def _choices(
             params=params,
             choice=choice,
             num_speculative_tokens=asked.num_speculative_tokens if asked.enabled else 0,
+            always_draft=asked.enabled and bool(asked.num_speculative_tokens),
+            owner=owner,
+            store=request.store,
         )
         for choice in range(request.n)
     ]
@@ -96,7 +108,7 @@ def _check_room(prompt: list[int], field: str, max_tokens: int, context: int) ->
         message = f"the prompt has {len(prompt)} tokens; the context of {context} must hold it and an answer"
         raise InvalidRequest(field, message, code="context_length_exceeded")
     if len(prompt) + max_tokens > context:
-        message = f"{len(prompt)} tokens of prompt and max_tokens of {max_tokens} are over the context of {context}"
+        message = f"{len(prompt)} tokens of prompt and max_tokens of {max_tokens} exceed the context of {context}"
         raise InvalidRequest("max_tokens", message, code="context_length_exceeded")
 
 

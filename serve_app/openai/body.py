@@ -1,4 +1,4 @@
-"""Bytes of a request body enter, a JSON value leaves; anything that is not one is refused with the reason."""
+"""Reads request bodies: JSON in UTF-8 of limited size; anything else is refused with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BODY_BYTES = 2 << 20
 
 
 class JsonRequest(Request):
-    """A request whose body is JSON in UTF-8, of at most `MAX_BODY_BYTES`."""
+    """A request whose body must be JSON of at most `MAX_BODY_BYTES`."""
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         size = 0
@@ -31,14 +31,14 @@ class JsonRequest(Request):
 
     async def json(self) -> Any:
         try:
-            # NaN and Infinity pass here, so that the field which holds one can be named.
+            # NaN and Infinity pass here, so that validation can name the field.
             return pydantic_core.from_json(await self.body(), allow_inf_nan=True)
         except ValueError as error:
             raise HTTPException(400, f"the body is not valid JSON: {error}") from error
 
 
 class JsonRoute(APIRoute):
-    """A route that reads its body through `JsonRequest`."""
+    """A route whose requests are `JsonRequest`s."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()

@@ -1,7 +1,4 @@
-"""Runs of one choice enter; pieces leave: text, tokens, logprobs and counts that belong together.
-
-A piece is one run while streaming, and all runs joined in a whole answer.
-"""
+"""Detokenises the runs of a choice into pieces: text, tokens, logprobs and counts that belong together."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ from dataclasses import dataclass
 import tokenizers
 
 from core.generation import FinishReason, Run, TokenLogprob
-from core.text import TextStream
+from core.text.detokenizer import TextStream
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of one choice.
+    """A part of one choice: one run in a stream, all runs joined in a complete answer.
 
-    `offsets` gives for each token where its text begins in the choice, in characters; empty unless logprobs are
-    asked for, like `logprobs`. The text may lag behind the tokens.
+    `logprobs`, and `offsets`, the characters of the choice before each token's text, are empty unless logprobs are
+    requested. The text may lag behind the tokens.
     """
 
     text: str
@@ -35,7 +32,7 @@ NOTHING = Piece(text="", tokens=(), logprobs=(), offsets=(), proposed=0, accepte
 
 
 class Choice:
-    """The text side of one session: detokenises its runs as they come."""
+    """Detokenises the runs of one choice in order."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, stop: tuple[str, ...], logprobs: bool) -> None:
         self._text = TextStream(tokenizer, stop)
@@ -52,7 +49,7 @@ class Choice:
 
 
 class Offsets:
-    """Where each token's text begins, with nothing held back for stop strings."""
+    """The offset of each token's text in the choice; nothing is held back for stop strings."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._text = TextStream(tokenizer, ())
@@ -65,7 +62,7 @@ class Offsets:
 
 
 def join(pieces: Sequence[Piece]) -> Piece:
-    """The pieces of one choice, in order, as one."""
+    """The pieces of one choice, in order, as a single one."""
     return Piece(
         text="".join(piece.text for piece in pieces),
         tokens=tuple(token for piece in pieces for token in piece.tokens),

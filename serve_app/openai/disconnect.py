@@ -1,4 +1,4 @@
-"""Work that ends when the client hangs up."""
+"""Cancels work when the client disconnects."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from starlette.types import Receive
 Result = TypeVar("Result")
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`; raises `ClientDisconnect` and cancels it when the client hangs up."""
+async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`; cancels it and raises `ClientDisconnect` when the client disconnects."""
     working = asyncio.create_task(work)
-    watching = asyncio.create_task(_gone(receive))
+    watching = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
-            raise ClientDisconnect  # even beside a result: the server may not tell of it again
+            raise ClientDisconnect  # even if there is a result: the server may not report the disconnect again
         return working.result()
     finally:
-        await end(working, watching)
+        await cancelled(working, watching)
 
 
-async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel what still runs and wait until it has cleaned up; what the tasks raise is of no interest any more."""
+async def cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel the tasks and wait until they have cleaned up; their exceptions are dropped."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

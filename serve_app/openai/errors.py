@@ -1,4 +1,4 @@
-"""Whatever goes wrong, in OpenAI's form: {"error": {message, type, param, code}} under the right status."""
+"""Errors in OpenAI's form: {"error": {message, type, param, code}} with their HTTP status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import InvalidRequest
 from serve_app.openai.fields import FIELD_ERROR
-from serve_app.service import Overloaded
+from serve_app.openai.service import Overloaded
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -20,7 +20,7 @@ def install(app: FastAPI) -> None:
     """Let `app` answer every error in OpenAI's form."""
     for kind in (InvalidRequest, Overloaded, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _respond)
-    app.add_exception_handler(ClientDisconnect, _say_nothing)
+    app.add_exception_handler(ClientDisconnect, _no_response)
 
 
 async def _respond(_request: Request, error: Exception) -> JSONResponse:
@@ -28,19 +28,19 @@ async def _respond(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(body, status, headers)
 
 
-class Silence(Response):
-    """The answer to a client that has hung up: nothing is sent, as servers may raise where it is."""
+class NoResponse(Response):
+    """Sends nothing to a client that has disconnected; servers may raise if something is sent."""
 
     async def __call__(self, _scope: Scope, _receive: Receive, _send: Send) -> None:
         pass
 
 
-async def _say_nothing(_request: Request, _error: Exception) -> Silence:
-    return Silence()
+async def _no_response(_request: Request, _error: Exception) -> NoResponse:
+    return NoResponse()
 
 
 def describe(error: Exception) -> tuple[int, dict[str, str], dict[str, object]]:
-    """The HTTP status, extra headers and body that tell a client of `error`."""
+    """The HTTP status, extra headers and body for `error`."""
     match error:
         case RequestValidationError():
             return describe(_first_fault(error))

@@ -1,6 +1,6 @@
-"""The base of every request model: refuses what is unknown or not supported, by name, before types are checked.
+"""The base of every request model: unknown and unsupported fields are refused by name before types are checked.
 
-Nulls count as absent, as they do at OpenAI.
+A null counts as absent, as in OpenAI's API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 FIELD_ERROR = "field"  # type of the errors whose context names the field at fault
-NAME_SHOWN = 64  # characters of a client's word that a message repeats
+NAME_SHOWN = 64  # characters of a client's string that a message repeats
 
 
 def _document_ignored(schema: dict[str, Any], model: type[BaseModel]) -> None:
@@ -24,8 +24,8 @@ def _document_ignored(schema: dict[str, Any], model: type[BaseModel]) -> None:
 class Fields(BaseModel):
     """A JSON object with a closed set of fields.
 
-    `ignored` are accepted whatever they hold. `unsupported` are OpenAI's fields that this service does not have,
-    each with the values that ask for nothing and so are accepted.
+    `ignored` fields are accepted with any value. `unsupported` are OpenAI's fields that this service does not have,
+    each with the values that request nothing and are therefore accepted.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=_document_ignored)
@@ -36,7 +36,7 @@ class Fields(BaseModel):
     @classmethod
     def _screen(cls, data: object) -> object:
         if not isinstance(data, dict):
-            return data  # pydantic says what it should have been
+            return data  # pydantic reports the type
         for name, value in data.items():
             cls._check_name(name, value)
         return {name: value for name, value in data.items() if name in cls.model_fields and value is not None}
@@ -47,7 +47,7 @@ class Fields(BaseModel):
             return
         if name not in cls.unsupported:
             known = nearest(name, [*cls.model_fields, *cls.ignored])
-            raise field_error(name, f"unknown field '{shown(name)}'; the nearest known one is '{known}'")
+            raise field_error(name, f"unknown field '{shortened(name)}'; the nearest known one is '{known}'")
         if value is not None and value not in cls.unsupported[name]:
             raise field_error(name, f"'{name}' is not supported")
 
@@ -62,6 +62,6 @@ def nearest(word: str, known: list[str]) -> str:
     return difflib.get_close_matches(word[:NAME_SHOWN], known, n=1, cutoff=0.0)[0]
 
 
-def shown(word: str) -> str:
-    """`word` cut to a length that is fit for a message."""
+def shortened(word: str) -> str:
+    """`word` cut to a length that fits a message."""
     return word if len(word) <= NAME_SHOWN else word[:NAME_SHOWN] + "..."

@@ -1,9 +1,9 @@
-"""Logprobs in the two forms OpenAI gives them: per token for chat, in parallel lists for completions."""
+"""Logprobs in OpenAI's two forms: per token for chat, in parallel lists for completions."""
 
 from __future__ import annotations
 
 from core.generation import TokenLogprob
-from core.tokenizer import Tokenizer
+from core.text.tokenizer import Tokenizer
 from serve_app.openai.choices import Piece
 from serve_app.openai.responses import ChatLogprobs, CompletionLogprobs, ContentLogprob, TopLogprob
 

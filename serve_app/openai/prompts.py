@@ -1,4 +1,4 @@
-"""A request's prompt enters as text, messages or ids; token ids that fit the model's context leave."""
+"""Tokenises the prompt of a request, which is text, messages or token ids, and the answer that the client expects."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from starlette.concurrency import run_in_threadpool
 
 from core.errors import InvalidRequest
 from serve_app.openai.requests import ChatRequest, CompletionRequest
-from serve_app.service import Service
+from serve_app.openai.service import Service
 
-INLINE_CHARACTERS = 4096  # requests of more text are tokenised in a thread; these take about 2 ms of the event loop
-MAX_SHRINKAGE = 4  # how many times shorter a tokenizer's normalising may make a text, with much to spare
+INLINE_CHARACTERS = 4096  # about 2 ms of the event loop; longer requests are tokenised in a thread
+MAX_SHRINKAGE = 4  # a tokenizer's normalisation makes no text shorter by more than this factor
 
 Input = TypeVar("Input")
 
 
 async def completion_prompts(request: CompletionRequest, service: Service) -> dict[str, list[int]]:
-    """The token ids of every prompt of the request, in order, each under the name of its field."""
+    """The token ids of every prompt of the request, in order, by the name of its field."""
     prompts = request.prompts
     if not prompts:
         raise InvalidRequest("prompt", "'prompt' must not be empty")
@@ -27,7 +27,7 @@ async def completion_prompts(request: CompletionRequest, service: Service) -> di
 
 
 async def chat_prompt(request: ChatRequest, service: Service) -> list[int]:
-    """The token ids of the conversation in the target's template, opened for the answer."""
+    """The token ids of the conversation in the target's chat template, ready for the answer."""
     messages = [
         {"role": "system" if message.role == "developer" else message.role, "content": message.text}
         for message in request.messages
@@ -37,8 +37,19 @@ async def chat_prompt(request: ChatRequest, service: Service) -> list[int]:
     return await _encode(service.tokenizer.encode_chat, messages, size)
 
 
+async def chat_prediction(request: ChatRequest, service: Service) -> list[int]:
+    """The token ids of the answer that the client expects; none if it expects nothing."""
+    field, text = "prediction.content", "" if request.prediction is None else request.prediction.text
+    _check_size(len(text), field, service)
+    tokens = await _encode(service.tokenizer.encode_answer, text, len(text))
+    if len(tokens) > service.context:
+        message = f"'{field}' has {len(tokens)} tokens; the context holds {service.context}"
+        raise InvalidRequest(field, message, code="context_length_exceeded")
+    return tokens
+
+
 async def _tokens(prompt: str | list[int], field: str, service: Service, size: int) -> list[int]:
-    """`size` is how many characters the whole request has."""
+    """`size` is the number of characters of the whole request."""
     if not prompt:
         raise InvalidRequest(field, f"'{field}' must not be empty")
     if isinstance(prompt, str):
@@ -50,7 +61,7 @@ async def _tokens(prompt: str | list[int], field: str, service: Service, size: i
 
 
 def _check_size(characters: int, field: str, service: Service) -> None:
-    """Refuse, without tokenising it, a text that cannot possibly fit the context."""
+    """Refuse a text that cannot fit the context before it is tokenised."""
     most = service.context * service.tokenizer.longest * MAX_SHRINKAGE
     if characters > most:
         message = f"'{field}' has {characters} characters; a context of {service.context} tokens cannot hold them"

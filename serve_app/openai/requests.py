@@ -1,6 +1,7 @@
 """The two request bodies, field by field: their names, types, limits and defaults.
 
-What depends on the service (its context, tasks, choices) is checked later, in `batch` and `prompts`.
+Limits that depend on the service (its context, tasks, choices) are checked in `batch` and `prompts`; the ranges of
+sampling parameters in `core.sampling.params`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from pydantic import Field, Tag, model_validator
 
-from core.sampling_params import INT64, MAX_STOPS
+from core.generation import MAX_SPECULATIVE_TOKENS
+from core.sampling.params import INT64, MAX_STOPS
 from serve_app.openai.fields import Fields, field_error
 from serve_app.openai.values import (
     FAIL_FAST,
@@ -29,31 +31,34 @@ from serve_app.openai.values import (
     takes,
 )
 
-MAX_SPECULATIVE_TOKENS = 64
 COMPLETION_MAX_TOKENS = 16
 
 
 class SpeculationFields(Fields):
-    """How far this request is to be accelerated; it never changes the answer."""
+    """The speculation of this request; it never changes the answer."""
 
-    enabled: bool = Field(True, description="Whether drafts may propose tokens.")
+    enabled: bool = Field(True, description="Drafts may propose tokens.")
     num_speculative_tokens: int | None = Field(
-        None, ge=0, le=MAX_SPECULATIVE_TOKENS, description="Most proposals per target pass; the service's if absent."
+        None,
+        ge=0,
+        le=MAX_SPECULATIVE_TOKENS,
+        description="Most tokens a draft may propose per target pass, 0 for none. If it is absent the service's limit "
+        "applies and the service decides when drafting pays; if it is given, the request is always drafted for.",
     )
-    task: str | None = Field(None, description="The task whose draft is to propose; the router's choice if absent.")
+    task: str | None = Field(None, description="The task whose draft proposes; the router's choice if absent.")
 
 
 class StreamOptions(Fields):
     ignored = frozenset({"include_obfuscation"})
 
-    include_usage: bool = Field(False, description="Whether a last chunk, with no choices, carries `usage`.")
+    include_usage: bool = Field(False, description="Send `usage` in a last chunk, without choices.")
 
 
 class GenerationFields(Fields):
-    """What both bodies share."""
+    """The fields of both bodies."""
 
     ignored = frozenset(
-        {"user", "metadata", "service_tier", "parallel_tool_calls", "store", "safety_identifier"}
+        {"user", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier"}
         | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
     )
 
@@ -62,22 +67,23 @@ class GenerationFields(Fields):
     max_tokens: int | None = Field(None, ge=1, description="Most tokens per choice.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
     temperature: float = Field(1.0, ge=0, le=2, description="0 takes the likeliest token.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens up to this mass.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens up to this probability mass.")
     top_k: int = Field(0, ge=-1, lt=INT64, description="Keep this many of the likeliest tokens; 0 or -1 keeps all.")
     min_p: float = Field(0.0, ge=0, le=1, description="Keep tokens at least this fraction as likely as the likeliest.")
     seed: int | None = Field(None, ge=-INT64, lt=INT64, description="Equal seeds give equal answers; random if absent.")
     stop: Stop | None = Field(None, description=f"Up to {MAX_STOPS} strings; the answer ends before the first of them.")
-    presence_penalty: Penalty = Field(0.0, description="Taken once from the logit of every token generated before.")
-    frequency_penalty: Penalty = Field(0.0, description="Taken from a token's logit each time it was generated.")
-    logit_bias: LogitBias = Field({}, description="Token ids, as strings, to what is added to their logits.")
-    stream: bool = Field(False, description="Whether to send server-sent events, one per committed run.")
+    presence_penalty: Penalty = Field(0.0, description="Subtracted once from the logit of every generated token.")
+    frequency_penalty: Penalty = Field(0.0, description="Subtracted from a token's logit each time it was generated.")
+    logit_bias: LogitBias = Field({}, description="Values added to the logits of tokens, by token id as a string.")
+    stream: bool = Field(False, description="Send server-sent events, one per committed run.")
     stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
-    speculation: SpeculationFields = Field(SpeculationFields(), description="TaskSpec's own: see the model.")
+    store: bool = Field(True, description="False: the answer is not remembered to be proposed to later requests.")
+    speculation: SpeculationFields = Field(SpeculationFields(), description="TaskSpec's own.")
 
     @property
     @abstractmethod
     def alternatives(self) -> int | None:
-        """How many alternatives to report per token, None for no logprobs at all."""
+        """Alternatives to report per token; None for no logprobs at all."""
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -110,7 +116,7 @@ class CompletionRequest(GenerationFields):
 
     @property
     def prompts(self) -> dict[str, str | list[int]]:
-        """Every prompt, under the name of the field it stands in."""
+        """Every prompt by the name of its field."""
         if kind(self.prompt) in (TEXT, TOKENS):
             return {"prompt": cast("str | list[int]", self.prompt)}
         return {f"prompt[{index}]": cast("str | list[int]", prompt) for index, prompt in enumerate(self.prompt)}
@@ -132,6 +138,10 @@ Content = Annotated[
 ]
 
 
+def _text(content: str | list[TextPart]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 class Message(Fields):
     ignored = frozenset({"name", "refusal", "annotations"})
     unsupported: ClassVar[dict[str, tuple[object, ...]]] = dict.fromkeys(
@@ -143,7 +153,18 @@ class Message(Fields):
 
     @property
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return _text(self.content)
+
+
+class PredictionFields(Fields):
+    """What the client expects the answer to be; a wrong expectation changes no answer."""
+
+    type: Literal["content"]
+    content: Content = Field(description="Most of the answer, such as a file that is to be changed a little.")
+
+    @property
+    def text(self) -> str:
+        return _text(self.content)
 
 
 Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), at_most(MAX_MESSAGES)]
@@ -153,7 +174,7 @@ class ChatRequest(GenerationFields):
     """POST /v1/chat/completions."""
 
     unsupported: ClassVar[dict[str, tuple[object, ...]]] = {
-        **dict.fromkeys(("tools", "functions", "audio", "prediction", "web_search_options", "moderation"), ()),
+        **dict.fromkeys(("tools", "functions", "audio", "web_search_options", "moderation"), ()),
         **dict.fromkeys(("reasoning_effort", "verbosity"), ()),
         "tool_choice": ("none",),
         "function_call": ("none",),
@@ -162,8 +183,9 @@ class ChatRequest(GenerationFields):
     }
 
     messages: Messages = Field(description="The conversation so far, oldest first.")
-    logprobs: bool = Field(False, description="Whether to report the logprobs of the tokens.")
-    top_logprobs: TopLogprobs | None = Field(None, description="How many likeliest tokens to report beside each.")
+    prediction: PredictionFields | None = Field(None, description="The expected answer, proposed where it fits.")
+    logprobs: bool = Field(False, description="Report the logprobs of the tokens.")
+    top_logprobs: TopLogprobs | None = Field(None, description="Number of likeliest tokens to report for each.")
 
     @property
     def alternatives(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The shapes of what the HTTP face says, whole and streamed."""
+"""The response bodies, whole and streamed, field by field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.generation import FinishReason
+from core.generation import FinishReason, Source
 
 TokenIds = Annotated[list[int], Field(description="The tokens committed, the end-of-sequence token included.")]
 
@@ -15,28 +15,39 @@ def _absent(value: object) -> bool:
     return value is None
 
 
-class SpeculationUsage(BaseModel):
-    task: str | None = Field(
-        description="The task whose draft proposed, the last one where it changed; general where none was wanted."
-    )
-    proposed: int = Field(description="Proposed tokens that were put to the target.")
+class SpeculationCounts(BaseModel):
+    proposed: int
     accepted: int
-    acceptance_rate: float | None = Field(description="accepted / proposed; null where nothing was proposed.")
+
+
+class SpeculationUsage(BaseModel):
+    task: str = Field(description="The task whose draft proposed last; general if none did.")
+    rerouted: int = Field(description="Times that a choice went on with another task's draft.")
+    rerouted_from: list[str] = Field(description="The task that was left, each time.")
+    proposed: int = Field(description="Proposed tokens that the target verified.")
+    accepted: int
+    acceptance_rate: float | None = Field(description="accepted / proposed; null if nothing was proposed.")
     tokens_per_target_pass: float | None = Field(
-        description="Tokens committed per pass, plain passes included, the prefill not; null without such a pass."
+        description="Tokens per pass, plain passes included, the prefill not; null without such a pass."
     )
+    sources: dict[Source, SpeculationCounts] = Field(
+        description="By who proposed: a draft, the text of the request and its answer, earlier answers, a prediction."
+    )
+
+
+class CompletionTokensDetails(BaseModel):
+    accepted_prediction_tokens: int = Field(description="Tokens of the prediction that were proposed and accepted.")
+    rejected_prediction_tokens: int = Field(description="Tokens of it that were proposed and are not in the answer.")
 
 
 class Usage(BaseModel):
     prompt_tokens: int
     completion_tokens: int = Field(description="Committed tokens, the end-of-sequence token included.")
     total_tokens: int
+    completion_tokens_details: CompletionTokensDetails | None = Field(
+        None, exclude_if=_absent, description="Only with `prediction`."
+    )
     speculation: SpeculationUsage
-
-
-class SpeculationCounts(BaseModel):
-    proposed: int
-    accepted: int
 
 
 class TopLogprob(BaseModel):
@@ -100,7 +111,7 @@ class ChunkChoice(BaseModel):
 
 
 class Completion(BaseModel):
-    """Also a chunk of a streamed one: OpenAI gives both the same shape."""
+    """Also a chunk of a streamed one: in OpenAI's API both have the same shape."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"

@@ -1,7 +1,7 @@
-"""The types of the fields that take more than one kind of value, with limits that are checked before anything else.
+"""Types of the request fields that take more than one kind of value.
 
-A body may hold a million entries where four are allowed: lists and maps are measured first, and looked through only to
-the first fault.
+A body may contain a million entries where four are allowed: the lengths of lists and maps are checked first, and their
+entries only up to the first error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, StringConstraints, Tag
 from pydantic_core import PydanticCustomError
 
-from core.sampling_params import MAX_BIAS, MAX_PENALTY, MAX_STOPS, MAX_TOP_LOGPROBS
+from core.sampling.params import MAX_BIAS, MAX_PENALTY, MAX_STOPS, MAX_TOP_LOGPROBS
 
 MAX_PROMPTS = 2048
 MAX_MESSAGES = 4096
@@ -38,7 +38,7 @@ def takes(kinds: str) -> Discriminator:
 
 
 def at_most(limit: int) -> BeforeValidator:
-    """Refuses what is longer before anything in it is looked at."""
+    """Refuse a longer list or map before its entries are validated."""
 
     def check(value: Any) -> Any:
         if isinstance(value, list | dict) and len(value) > limit:

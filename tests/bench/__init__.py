@@ -4,6 +4,6 @@ here, before torch is imported, what a verifier's process is told.
 
 import os
 
-from core.openmp import TEAM
+from core.model.cpu.openmp import TEAM
 
 os.environ.update(TEAM | dict(os.environ))

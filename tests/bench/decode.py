@@ -21,10 +21,9 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from core.family.corpora import TASKS
 from core.generation import GenerationRequest
-from core.sampling_params import SamplingParams
-from core.verify_engine import VerifyConfig
+from core.sampling.params import SamplingParams
+from core.verify.engine import VerifyConfig
 from tests.bench import machine
 from tests.bench.decode_plot import plot
 from tests.bench.engines import Answered, Asked, Engines, processes, threads_worth
@@ -33,6 +32,7 @@ from tests.bench.hugging_face import HuggingFace, Job
 from tests.bench.items import GENERAL, MIXED, Item, draft_directories, held_out
 from tests.bench.output import save
 from tests.bench.paired import Durations, Ratio, rotated
+from train_jobs.family.corpora import TASKS
 
 PLAIN, TASK, GENERATE, ASSISTED = "plain", "task", "transformers", "transformers assisted"
 OURS = (PLAIN, GENERAL, MIXED, TASK)

@@ -1,39 +1,41 @@
 """What a drafted token costs beside a bare loop of the draft's layers: one session, the shipped draft, one thread.
 
-Three take turns: the draft engine, from a verdict received to the proposal that answers it; the model's call in which
-that is drawn; and its layers and head over one row after another, where nothing is chosen.
+They take turns: the draft engine, from a verdict received to the proposal that answers it; the model's call in which
+that is drawn, with the whole head and cut to a half and a quarter of the ids; and its layers and head over one row
+after another, where nothing is chosen.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from ctypes import byref
 
-import numpy as np
 import torch
-from numba import njit
 
-from core.draft_engine import DraftConfig, DraftEngine
-from core.guess import Ending
-from core.messages import Address, Commit, OpenSession
-from core.model import kernels
+from core.draft.engine import DraftConfig, DraftEngine
+from core.family import DRAFT_DIR
 from core.model.base import Rows
-from core.model.causal_lm import CausalLM
-from core.model.compiled_decoder import CompiledDecoder
-from core.model.compiling import Array, Integers
-from core.sampling_params import SamplingParams
-from tests.bench.engines import ShippedDraft
+from core.model.causal_lm import CausalLM, load_model
+from core.model.config import ModelConfig
+from core.model.cpu.decoder import CompiledDecoder, pass_of
+from core.model.draft_tokens import StopRule
+from core.model.draft_vocabulary import DraftVocabulary
+from core.model.torch.plan import Span
+from core.sampling.params import SamplingParams
+from core.wire.messages import Address, Commit, OpenSession
 from tests.bench.paired import Durations, rotated
 
 TOKENS = 6  # of a proposal
 CACHED = 128
 ENGINE, DRAW, LAYERS = "the engine, verdict to proposal", "the model's draw", "a bare loop of its layers"
+HALF, QUARTER = "the draw, half the head", "the draw, a quarter of the head"
 PEER = b"verifier"
 
 
 def measure(turns: int) -> Durations:
     """Seconds of a token; items are turns."""
-    contenders = {ENGINE: _engine(), DRAW: _draw(), LAYERS: _layers()}
+    contenders = {ENGINE: _engine(), DRAW: _draw(), HALF: _draw(2), QUARTER: _draw(4), LAYERS: _layers()}
     durations = Durations()
     for turn in range(-turns // 4, turns):  # memory is laid out and code read in the first
         for name in rotated(list(contenders), turn):
@@ -46,7 +48,7 @@ def measure(turns: int) -> Durations:
 def table(durations: Durations) -> str:
     """Markdown."""
     lines = ["| of a drafted token, us | median (quartiles) | times the bare loop (95 %) |", "|---|---|---|"]
-    for name in (LAYERS, DRAW, ENGINE):
+    for name in (LAYERS, QUARTER, HALF, DRAW, ENGINE):
         median, low, high = (1e6 * seconds for seconds in durations.quartiles(name))
         lines.append(f"| {name} | {median:.1f} ({low:.1f} to {high:.1f}) | {durations.ratio(LAYERS, name)} |")
     return "\n".join(lines)
@@ -85,14 +87,17 @@ def _engine() -> Callable[[], float]:
     return once
 
 
-def _draw() -> Callable[[], float]:
-    model = _loaded()
+def _draw(part: int = 1) -> Callable[[], float]:
+    """The draw with one of `part` ids."""
+    model = _loaded(part)
+    head_ids = model.head_ids
+    num_ids = model.vocab_size if head_ids is None else len(head_ids)
     model.open(0)
     model.forward([Rows(0, range(5, 5 + CACHED + TOKENS), 0)])
 
     def once() -> float:
         began = time.perf_counter()
-        model.draw([Rows(0, [9], 1)], TOKENS, model.vocab_size, None, Ending.never(1))
+        model.draw([Rows(0, [9], 1)], TOKENS, num_ids, None, StopRule.never(1))
         seconds = time.perf_counter() - began
         model.rollback(0, CACHED + TOKENS)
         return seconds
@@ -105,44 +110,30 @@ def _layers() -> Callable[[], float]:
     decoder = model._decoder
     if not isinstance(decoder, CompiledDecoder):
         raise SystemExit("drafts here are computed by torch, beside which no bare loop is known")
-    pages = np.arange(decoder._cache[0].shape[2])[None]
-    logits = np.empty((1, model.vocab_size), np.float32)
-    first, token, row = np.array([CACHED + TOKENS]), np.array([9]), np.array([0])
+    logits, pages = torch.empty(1, model.vocab_size), range(model.num_free_pages)
+    rows = [Span(0, CACHED + TOKENS + step, 1, pages) for step in range(TOKENS)]
+    passes = [byref(pass_of([9], [row], [0], logits)) for row in rows]
 
     def once() -> float:
         began = time.perf_counter()
-        _loop(TOKENS, token, first, pages, row, decoder._cache, decoder._model, logits)
+        for one in passes:
+            decoder.kernels.forward(byref(decoder.model), one)
         return time.perf_counter() - began
 
     return once
 
 
-@njit(error_model="numpy", nogil=True)
-def _loop(
-    steps: int,
-    tokens: Integers,
-    positions: Integers,
-    pages: Integers,
-    wanted: Integers,
-    cache: kernels.Cache,
-    model: kernels.Model,
-    logits: Array,
-) -> None:
-    for step in range(steps):
-        kernels.forward(tokens, positions + step, pages, wanted, cache, model, None, logits)
-
-
-def _loaded() -> CausalLM:
+def _loaded(part: int = 1) -> CausalLM:
     torch.set_num_threads(1)
-    model = ShippedDraft(None).load()
-    assert isinstance(model, CausalLM)
-    return model
+    size = ModelConfig.load(DRAFT_DIR).vocab_size
+    vocabulary = None if part == 1 else DraftVocabulary.from_ids(range(0, size, part), size)
+    return load_model(DRAFT_DIR, dtype=torch.float32, num_pages=512, vocabulary=vocabulary)
 
 
 def _opened() -> OpenSession:
     return OpenSession(
         session=1,
-        seat=0,
+        epoch=0,
         verifier=Address("", ""),
         tokens=tuple(range(5, 5 + CACHED)),
         prompt_length=CACHED,

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.family.corpora import TASKS
-from train_jobs.findings import Findings, Slot
+from train_jobs.family.corpora import TASKS
+from train_jobs.findings import Findings, SlotFindings
 
 FINDINGS = Path("retrain-family/findings.json")
 STUDIES = Path("retrain-studies/findings.json")
-_RETRAINING = "taskspec retrain --config train_jobs/family.yaml"
+_RETRAINING = "taskspec retrain --config train_jobs/configs/family.yaml"
 _DECODE, _STREAMS = "python -m tests.bench.decode", "python -m tests.bench.streams"
 _LARGER = ("300m", "1b")
 _NOT_YET = "not measured yet"
@@ -165,7 +165,7 @@ def _by_k(found: Findings) -> str:
     )
 
 
-def _all(found: Findings) -> Slot:
+def _all(found: Findings) -> SlotFindings:
     """The row of all prompts."""
     [slot] = [slot for slot in found.slots if slot.task == "all"]
     return slot

@@ -19,19 +19,19 @@ from typing import NamedTuple, Protocol
 import torch
 from msgspec import structs
 
-from core import overlap
-from core.draft_engine import DraftConfig
-from core.drafter import Drafter
+from core.draft.drafter import Drafter
+from core.draft.engine import DraftConfig
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.generation import GenerationRequest, Run
-from core.id_map import same_id_map
-from core.messages import OpenSession
 from core.model.base import Model
-from core.model.causal_lm import load_model
-from core.model.threads import choose_threads
-from core.tokenizer import load_tokenizer
-from core.verifier import Verifier
-from core.verify_engine import VerifyConfig
+from core.model.causal_lm import load_draft_model, load_model
+from core.model.cpu.threads import choose_threads
+from core.policy.draft_policy import OTHERS
+from core.text.tokenizer import load_tokenizer
+from core.text.vocabulary import same_id_map
+from core.verify.engine import VerifyConfig
+from core.verify.verifier import Verifier
+from core.wire.messages import OpenSession
 
 WINDOW = 16
 
@@ -57,22 +57,20 @@ class Answered(NamedTuple):
     accepted: int
 
 
+DRAFT_SESSIONS = 32  # that a draft's cache holds
+
+
 @dataclass(frozen=True)
 class ShippedDraft:
-    """The shipped draft as it is, with a PEFT adapter, or a whole model in its place."""
+    """The shipped draft as it is, a PEFT adapter of its base, or a whole model."""
 
     directory: str | None
     device: str = "cpu"
 
     def load(self) -> Model:
-        adapted = self.directory is not None and (Path(self.directory) / "adapter_config.json").exists()
-        return load_model(
-            DRAFT_DIR if adapted or self.directory is None else self.directory,
-            dtype=torch.float32 if self.device == "cpu" else torch.bfloat16,
-            num_pages=512,
-            device=self.device,
-            adapter=self.directory if adapted else None,
-            exact=False,
+        dtype = torch.float32 if self.device == "cpu" else torch.bfloat16
+        return load_draft_model(
+            self.directory, DRAFT_DIR, dtype=dtype, sessions=DRAFT_SESSIONS, device=self.device, exact=False
         )
 
 
@@ -88,8 +86,9 @@ class DraftProcess:
     def __init__(self, label: str, draft: Loaded, *, serial: bool = False) -> None:
         ours, theirs = multiprocessing.Pipe()
         self._pipe = ours
+        self._serial = serial
         self._process = multiprocessing.get_context("spawn").Process(
-            target=_draft, args=(theirs, label, draft, serial), daemon=True
+            target=_draft, args=(theirs, label, draft), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -98,7 +97,7 @@ class DraftProcess:
         self._pipe.recv()
 
     def open(self, opened: OpenSession) -> None:
-        self._pipe.send(opened)
+        self._pipe.send(structs.replace(opened, lookahead=opened.lookahead and not self._serial))
 
     def counts(self) -> Counter[str]:
         self._pipe.send(None)
@@ -110,10 +109,8 @@ class DraftProcess:
         self._process.join()
 
 
-def _draft(pipe: Connection, label: str, draft: Loaded, serial: bool) -> None:
+def _draft(pipe: Connection, label: str, draft: Loaded) -> None:
     torch.set_num_threads(1)
-    if serial:
-        overlap.CHOICES = (0,)
     drafter = Drafter(draft.load(), same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), label)
     drafter.start()
     pipe.send(None)
@@ -193,19 +190,20 @@ class Engines:
     def _begin(self, request: GenerationRequest, draft: str | None, sink: partial[None]) -> None:
         if draft is None:
             request = structs.replace(request, num_speculative_tokens=0)
-        (session,), wanted, crowded, scout = self._verifier.open([request], sink).result()
-        if draft is None or (scout != session and (crowded or not wanted.get(draft, True))):
+        (session,), declined = self._verifier.open([request], sink).result()
+        if draft is None or declined.get(draft, declined.get(OTHERS, False)):
             return
         self._drafts[draft].open(
             OpenSession(
                 session=session,
-                seat=0,
+                epoch=0,
                 verifier=self._verifier.address,
                 tokens=request.tokens,
                 prompt_length=request.prompt_length,
                 params=request.params,
                 choice=request.choice,
                 num_speculative_tokens=self._length,
+                lookahead=self._verifier.lookahead,
             )
         )
 

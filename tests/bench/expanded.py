@@ -12,7 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from core.family import DRAFT_DIR, TARGET_DIR
-from core.family.expansion import Geometry, expand
+from tests.bench.expansion import Geometry, expand
 
 GEOMETRIES = {
     "tiny": Geometry(hidden=256, layers=7, heads=4, kv_heads=2, head_dim=64, ffn=704),

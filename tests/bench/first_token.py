@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import Progress
 
-from serve_app.bundled import Served
-from serve_app.chat_client import AS_ROUTED, OFF, Client, Speculation
-from serve_app.config import GENERAL
-from serve_app.hosting import hosted
+from core.tasks import GENERAL
+from serve_app.deployments.served_models import ServedModels
+from serve_app.hosting import local_service
 from serve_app.local_cluster import free_port
+from serve_app.openai.client import AS_ROUTED, OFF, Client, Speculation
 from tests.bench import machine
 from tests.bench.bars import NEUTRAL, OURS
 from tests.bench.engines import threads_worth
@@ -69,7 +69,7 @@ class Traces(NamedTuple):
         return durations.saved(PLAIN_WAY, way, dict.fromkeys(range(len(self.by_way[PLAIN_WAY])), 1.0))
 
 
-def measured(url: str, served: Served, items: Sequence[Item], warm: int, progress: Progress) -> Traces:
+def measured(url: str, served: ServedModels, items: Sequence[Item], warm: int, progress: Progress) -> Traces:
     """On the Serve that this process is connected to, which serves `served` at `url`."""
     from ray import serve  # here, because Ray reads the environment when it is imported
 
@@ -80,7 +80,7 @@ def measured(url: str, served: Served, items: Sequence[Item], warm: int, progres
     traced = serve.deployment(TracedIngress).options(
         ray_actor_options={"num_cpus": 0.1, "runtime_env": {"env_vars": dict(ENVIRONMENT)}}, logging_config=QUIET
     )
-    handle = serve.run(traced.bind(served, verifier, router), name=PLACE, route_prefix=f"/{PLACE}")
+    handle = serve.run(traced.bind(served, verifier, router, b"salt"), name=PLACE, route_prefix=f"/{PLACE}")
     try:
         asking = _traces(f"{url}/{PLACE}/v1", served.config.name, handle, items, warm, progress)
         return asyncio.run(asking)
@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen.threads = chosen.threads or threads_worth(directory)
     served, _ = as_served(directory, 6, chosen.threads)
     items = held_out(chosen.per_task + 1)
-    with hosted(served, LOOPBACK, free_port(LOOPBACK), Console(stderr=True)) as running, Progress() as progress:
+    with local_service(served, LOOPBACK, free_port(LOOPBACK), Console(stderr=True)) as running, Progress() as progress:
         traces = measured(running.url, served, items, WARM, progress)
     text = f"{table(traces)}\n\n{chosen.size} target in bf16, {chosen.threads} thread(s), {machine.line()}\n"
     draw(traces, save(chosen, "first_token", text, as_json(traces)) / "first_token.png")

@@ -11,9 +11,9 @@ from functools import cached_property
 from random import Random
 from typing import NamedTuple
 
-from core.family.corpora import TASKS, items
-from core.task_names import telling_words
+from core.tasks.names import telling_words
 from tests.bench.items import SEED
+from train_jobs.family.corpora import TASKS, items
 
 _PROMPTS = 120  # of each task, to find its words in
 _KNOWN = 16  # words of a task

@@ -23,12 +23,12 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from core.guess import Ending
 from core.model.base import Rows
 from core.model.causal_lm import load_model
 from core.model.config import ModelConfig
-from core.model.flash import installed
-from core.verify_engine import VerifyConfig
+from core.model.draft_tokens import StopRule
+from core.model.torch.flash import installed
+from core.verify.engine import VerifyConfig
 from tests.bench import decode, machine, numerics, step
 from tests.bench.clock import now
 from tests.bench.decode_plot import plot
@@ -100,7 +100,7 @@ def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float
     durations = Durations()
     for turn in range(WARM_UP + turns):
         began = now(device)
-        model.draw([Rows(0, [9], 1)], steps, model.vocab_size, None, Ending.never(1))
+        model.draw([Rows(0, [9], 1)], steps, model.vocab_size, None, StopRule.never(1))
         seconds = now(device) - began
         model.rollback(0, step.CACHED)
         if turn >= WARM_UP:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from core.family import DRAFT_DIR
+from core.model.loader import adapted_model, is_adapter
 from tests.bench.clock import now
 from tests.bench.engines import Answered
 
@@ -87,9 +88,9 @@ def _serve(
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.bfloat16).eval().to(device)
 
     def assistant(directory: str | None) -> Any:
-        whole = directory is not None and not (Path(directory) / "adapter_config.json").exists()
+        whole = directory is not None and not is_adapter(directory)
         dtype = torch.float32 if device == "cpu" else torch.bfloat16
-        base = AutoModelForCausalLM.from_pretrained(directory if whole else DRAFT_DIR, dtype=dtype)
+        base = AutoModelForCausalLM.from_pretrained(adapted_model(directory, str(DRAFT_DIR)), dtype=dtype)
         if directory is not None and not whole:
             # an adapted lm_head must not be merged into the embedding that it is tied to
             base.lm_head.weight = torch.nn.Parameter(base.lm_head.weight.detach().clone())

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from core.bundle import Bundle, open_live
-from core.classifier import TaskClassifier
+from core.bundle.store import Bundle, open_live
 from core.family import BUNDLE_DIR, TARGET_DIR
-from core.family.corpora import TASKS, items
-from core.tokenizer import load_tokenizer
+from core.tasks.classifier import TaskClassifier
+from core.text.tokenizer import load_tokenizer
+from train_jobs.family.corpora import TASKS, items
 
-GENERAL, MIXED = "general", "mixed"  # the un-adapted draft, one adapter for all tasks
+GENERAL, BASE, MIXED = "general", "base", "mixed"  # the un-adapted draft; fitted to all tasks; one adapter for all
 GENERAL_SLOT = "general slot"  # what is served where the router abstains
 SEED = 41  # prompts that nothing was tuned on
 MAX_TOKENS = 96
@@ -32,7 +32,7 @@ def live_bundle() -> Bundle:
     """The shipped bundle."""
     bundle = open_live(BUNDLE_DIR).bundle
     if bundle is None:
-        raise SystemExit("no bundle; make it with: taskspec retrain --config train_jobs/family.yaml")
+        raise SystemExit("no bundle; make it with: taskspec retrain --config train_jobs/configs/family.yaml")
     return bundle
 
 
@@ -61,5 +61,5 @@ def draft_directories() -> dict[str, str | None]:
     """Label of each draft -> its PEFT or model directory, None for the draft as it is."""
     bundle = live_bundle()
     slots = {GENERAL_SLOT if slot == GENERAL else slot: bundle.directory(slot) for slot in bundle.manifest.slots}
-    found = {GENERAL_SLOT: None} | slots | {MIXED: bundle.control(MIXED)}
+    found = {GENERAL_SLOT: None} | slots | {name: bundle.control(name) for name in (BASE, MIXED)}
     return {GENERAL: None} | {label: str(directory) if directory else None for label, directory in found.items()}

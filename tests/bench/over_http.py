@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from serve_app.bundled import Served, with_bundle, with_controls
-from serve_app.chat_client import OFF, Client
-from serve_app.config import GENERAL as SERVED_GENERAL
+from core.tasks import GENERAL as SERVED_GENERAL
 from serve_app.config import load_config
-from serve_app.hosting import hosted
+from serve_app.deployments.served_models import ServedModels, with_bundle, with_controls
+from serve_app.hosting import local_service
 from serve_app.local_cluster import free_port
+from serve_app.openai.client import OFF, Client
 from tests.bench.engines import Answered
 from tests.bench.items import GENERAL_SLOT, Item
 
@@ -54,14 +54,16 @@ class Service:
 def service(target: Path, length: int, max_tokens: int, threads: int) -> Iterator[Service]:
     """The family's service with another target of the same answers."""
     served, pools = as_served(target, length, threads)
-    with hosted(served, LOOPBACK, free_port(LOOPBACK), Console(stderr=True)) as running:
+    with local_service(served, LOOPBACK, free_port(LOOPBACK), Console(stderr=True)) as running:
         yield Service(running.url, served.config.name, pools, max_tokens)
 
 
-def as_served(target: Path, length: int, threads: int) -> tuple[Served, dict[str, str]]:
+def as_served(target: Path, length: int, threads: int) -> tuple[ServedModels, dict[str, str]]:
     """What that service is made of, and the pool of each draft by its label."""
-    served, pools = with_controls(with_bundle(load_config("family")))
+    bundled = with_bundle(load_config("family"))
+    served, pools = with_controls(bundled, [*bundled.controls])
     verifier = served.config.target.model_copy(update={"model": str(target), "threads": threads, "compiled": None})
     draft = served.config.draft.model_copy(update={"num_speculative_tokens": length})
     config = served.config.model_copy(update={"target": verifier, "draft": draft})
-    return replace(served, config=config), pools | {GENERAL_SLOT: SERVED_GENERAL}
+    shared = {GENERAL_SLOT, *bundled.acceptance} - served.drafts.keys()  # tasks that the general slot serves best
+    return replace(served, config=config), pools | dict.fromkeys(shared, SERVED_GENERAL)

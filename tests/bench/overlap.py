@@ -34,11 +34,12 @@ from rich.progress import Progress
 
 from core.family import TARGET_DIR
 from core.generation import GenerationRequest
-from core.guess import RUNNERS_UP, Ending, Guess
 from core.model.base import Model, Rows, one_by_one
 from core.model.causal_lm import load_model
-from core.sampling_params import SamplingParams
-from core.verify_engine import VerifyConfig
+from core.model.draft_tokens import RUNNERS_UP, DraftToken, StopRule
+from core.sampling.params import SamplingParams
+from core.verify.engine import VerifyConfig
+from core.verify.sources import DRAFTS_ALONE
 from tests.bench import machine
 from tests.bench.bars import NEUTRAL, bars
 from tests.bench.engines import Answered, Asked, DraftProcess, Engines, Loaded, ShippedDraft
@@ -48,7 +49,7 @@ from tests.bench.output import save
 from tests.bench.paired import Durations, Ratio, rotated
 from tests.bench.timed_models import PREFILLING, Spans, TimedModel
 
-DOUBT = 0.7  # as the shipped drafts, whose doubt fades by 2.5 (core.confidence)
+DOUBT = 0.7  # as the shipped drafts, whose doubt fades by 2.5 (core.draft.token_confidence)
 BESIDE, APART, SHIPPED = "beside the target", "apart, as on a device of its own", "the shipped draft"
 WARMING = 3  # items by which a target pass is timed
 
@@ -102,8 +103,8 @@ class Flawed:
         return logits
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
-    ) -> list[list[Guess]]:
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+    ) -> list[list[DraftToken]]:
         return one_by_one(self, batch, steps, num_ids, noise, ending)  # type: ignore[arg-type]
 
 
@@ -250,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     drafts = {name: Draft(name, model, Spans(most)) for name, model in models.items()}
     processes = {name: process for draft in drafts.values() for name, process in draft.processes.items()}
-    config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
+    config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length, lookup=DRAFTS_ALONE)
     with Engines(target(chosen.size, chosen.cache), processes, config) as engines, Progress() as progress:
         turns = Turns(engines, list(drafts.values()), chosen.max_tokens)
         pace.set(chosen.share * median(turns.plain(item)[1] for item in items[:WARMING]) / chosen.length)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from core.bootstrap import estimate
+from core.confidence_intervals import estimate
 
 
 class Ratio(NamedTuple):

@@ -6,10 +6,14 @@ Measured here, without a clock: the shipped target answers held-out prompts at t
 the shipped bundle is replayed on every answer, exactly. Prompts come as generated (experiment 1 and 3), and of the same
 requests reworded, two tasks' requests in one prompt, and one task's words around another's request (experiment 3).
 
-    routed        the draft of the router's first choice; in service, acceptance may correct it afterwards
+    routed        the draft of the likeliest task, whatever comes of it
+    + rerouted    as in service: the slot that is expected to do best, then moves by what is accepted; one service gets
+                  all prompts in turn
     general       the un-adapted draft, the paper's vanilla
-    mixed         one adapter for all tasks
-    general slot  the draft that is served where the router abstains
+    base          the draft fitted to all tasks, which adapters start from: the fairest rival
+    mixed         one adapter of the base for all tasks
+    own text      no draft: what the answer's own text and prompt continue with
+    all together  own text beside the rerouted drafts, whichever is expected to have more accepted
     best          the pool whose draft takes the fewest target passes for this very answer, known only afterwards
 
 The other rows are read from what the last retraining and the other benchmarks left under tests/bench/results; where
@@ -25,13 +29,13 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from core.family.corpora import TASKS
 from tests.bench import machine
 from tests.bench.output import save
 from tests.bench.paper_plot import plot
 from tests.bench.paper_tables import as_json, by_kind, by_task, page, rows
 from tests.bench.replays import TEMPERATURES, measure, shipped
 from tests.bench.stress import prompts
+from train_jobs.family.corpora import TASKS
 
 RESULTS = Path(__file__).parent / "results"
 

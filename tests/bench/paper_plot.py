@@ -8,11 +8,20 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED
-from tests.bench.policies import BEST, POLICIES, ROUTED, whole
+from tests.bench.items import BASE, GENERAL, MIXED
+from tests.bench.policies import BEST, OWN_TEXT, POLICIES, REROUTED, ROUTED, TOGETHER, whole
 from tests.bench.replays import Trial
 
-_COLOURS = {GENERAL: "#767676", MIXED: "#b9770e", GENERAL_SLOT: "#7a9c59", ROUTED: "#1f5fa8", BEST: "#222222"}
+_COLOURS = {
+    GENERAL: "#767676",
+    BASE: "#a3386f",
+    MIXED: "#b9770e",
+    ROUTED: "#7fb2e5",
+    REROUTED: "#1f5fa8",
+    OWN_TEXT: "#c3ccd6",
+    TOGETHER: "#12806a",
+    BEST: "#222222",
+}
 
 
 def plot(tasks: Mapping[str, Sequence[Trial]], kinds: Mapping[str, Sequence[Trial]], file: Path) -> None:

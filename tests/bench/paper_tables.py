@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.bootstrap import Difference, Figure
-from core.family.corpora import TASKS
+from core.confidence_intervals import Difference, Figure
+from core.distill.replay import total
 from tests.bench import elsewhere
 from tests.bench.elsewhere import Row
-from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED
+from tests.bench.items import BASE, GENERAL, GENERAL_SLOT, MIXED
 from tests.bench.policies import (
     ABSTAINED,
     BEST,
@@ -21,7 +21,9 @@ from tests.bench.policies import (
     OTHERS,
     POLICIES,
     REQUESTS,
+    REROUTED,
     ROUTED,
+    TOGETHER,
     best_by_chance,
     best_found,
     best_is,
@@ -31,9 +33,13 @@ from tests.bench.policies import (
 )
 from tests.bench.replays import TEMPERATURES, Trial
 from tests.bench.stress import GENERATED, KINDS
+from train_jobs.family.corpora import TASKS
 
 FIGURES: dict[Figure, str] = {"acceptance_rate": "acceptance rate", "tokens_per_pass": "tokens per target pass"}
 ALL = "all"
+_GUESSED = (
+    "tokens per target pass if the router guesses and answers are rerouted, those of the real router, moves an answer"
+)
 
 
 def by_kind(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
@@ -53,18 +59,28 @@ def rows(trials: Sequence[Trial], results: Path) -> list[Row]:
     vanilla = "; ".join(_vanilla(temperature, by_task(trials, temperature)[ALL]) for temperature in TEMPERATURES)
     stress = "; ".join(f"{kind}: {_stress(of_kind)}" for kind, of_kind in by_kind(trials).items())
     asked = (
-        "router stress: share routed to a best draft; tokens per target pass of the best over routed, routed over mixed"
+        "router stress: share routed to a best draft; tokens per target pass of best over rerouted, rerouted over base"
     )
     return [
         Row("experiment 1", "vanilla (general) against TaskSpec (routed), tokens per target pass", vanilla, command),
         elsewhere.speed(results),
         elsewhere.number_of_tasks(studied),
         Row("experiment 3", asked, stress, command),
+        Row("experiment 3, random router", _GUESSED, _random_router(trials), command),
         elsewhere.mixed_batches(results),
         elsewhere.k_without_a_human(elsewhere.findings(results)),
         elsewhere.larger_targets(results),
         elsewhere.overfit(studied),
     ]
+
+
+def _random_router(trials: Sequence[Trial]) -> str:
+    cells = []
+    for kind, found in by_kind(trials).items():
+        guessed = total(trial.misrouted.counts for trial in found).tokens_per_pass
+        moves = sum(len(trial.misrouted.slots) - 1 for trial in found) / len(found)
+        cells.append(f"{kind}: {guessed:.2f}, {whole(REROUTED, found).tokens_per_pass:.2f}, {moves:.2f}")
+    return "; ".join(cells)
 
 
 def _vanilla(temperature: float, trials: Sequence[Trial]) -> str:
@@ -74,7 +90,7 @@ def _vanilla(temperature: float, trials: Sequence[Trial]) -> str:
 
 
 def _stress(trials: Sequence[Trial]) -> str:
-    regret, gain = (over(*pair, trials, "tokens_per_pass") for pair in ((BEST, ROUTED), (ROUTED, MIXED)))
+    regret, gain = (over(*pair, trials, "tokens_per_pass") for pair in ((BEST, REROUTED), (REROUTED, BASE)))
     return f"{best_found(trials).share:.2f}, {_interval(regret)}, {_interval(gain)}"
 
 
@@ -91,8 +107,8 @@ def summary(found: Sequence[Row]) -> Iterator[str]:
 
 def vanilla_table(trials: Sequence[Trial]) -> Iterator[str]:
     yield (
-        "| temperature | task | prompts | acceptance rate: general / mixed / routed | routed over general (95 %) "
-        "| tokens per target pass: general / mixed / routed | routed over general (95 %) |"
+        "| temperature | task | prompts | acceptance rate: general / base / mixed / routed | routed over base (95 %) "
+        "| tokens per target pass: general / base / mixed / routed | routed over base (95 %) |"
     )
     yield "|---|---|---|---|---|---|---|"
     for temperature in TEMPERATURES:
@@ -102,8 +118,8 @@ def vanilla_table(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _gain(trials: Sequence[Trial], figure: Figure) -> str:
-    figures = _figures((GENERAL, MIXED, ROUTED), trials, figure)
-    return f"{figures} | {_interval(over(ROUTED, GENERAL, trials, figure))}"
+    figures = _figures((GENERAL, BASE, MIXED, ROUTED), trials, figure)
+    return f"{figures} | {_interval(over(ROUTED, BASE, trials, figure))}"
 
 
 def routing_table(trials: Sequence[Trial]) -> Iterator[str]:
@@ -125,13 +141,20 @@ def routing_table(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def regret_table(trials: Sequence[Trial], figure: Figure) -> Iterator[str]:
-    """What routing is worth on every kind of prompt."""
-    pairs = ((BEST, ROUTED), (ROUTED, GENERAL), (ROUTED, MIXED), (ROUTED, GENERAL_SLOT))
+    """What routing, rerouting and lookup are worth on every kind of prompt."""
+    pairs = (
+        (BEST, ROUTED),
+        (ROUTED, GENERAL),
+        (MIXED, BASE),
+        (ROUTED, BASE),
+        (REROUTED, BASE),
+        (TOGETHER, REROUTED),
+    )
     yield (
         f"| prompts | {FIGURES[figure]}: {' / '.join(POLICIES)} "
         f"| {' | '.join(f'{policy} over {baseline} (95 %)' for policy, baseline in pairs)} |"
     )
-    yield "|---|---|---|---|---|---|"
+    yield "|---" * (2 + len(pairs)) + "|"
     for kind, found in by_kind(trials).items():
         cells = " | ".join(_interval(over(policy, baseline, found, figure)) for policy, baseline in pairs)
         yield f"| {kind} | {_figures(list(POLICIES), found, figure)} | {cells} |"

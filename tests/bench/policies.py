@@ -13,23 +13,26 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from core.acceptance import Acceptance, total
-from core.bootstrap import Difference, Figure, compare, estimate
-from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED
+from core.confidence_intervals import Difference, Figure, compare, estimate
+from core.distill.replay import AcceptanceCounts, total
+from tests.bench.items import BASE, GENERAL, GENERAL_SLOT, MIXED
 from tests.bench.replays import Trial
 
-ROUTED, BEST = "routed", "best"
+ROUTED, REROUTED, OWN_TEXT, TOGETHER, BEST = "routed", "routed + rerouted", "own text", "all together", "best"
 REQUESTS, OTHERS, ABSTAINED, ELSEWHERE = "as the request alone", "as the rest alone", "abstained", "elsewhere"
 
-Policy = Callable[[Trial], Acceptance]
+Policy = Callable[[Trial], AcceptanceCounts]
 POLICIES: Mapping[str, Policy] = {
     GENERAL: lambda trial: trial.counts[GENERAL],
+    BASE: lambda trial: trial.counts[BASE],
     MIXED: lambda trial: trial.counts[MIXED],
-    GENERAL_SLOT: lambda trial: trial.counts[GENERAL_SLOT],
     ROUTED: lambda trial: trial.counts[trial.routed],
+    REROUTED: lambda trial: trial.rerouted.counts,
+    OWN_TEXT: lambda trial: trial.own_text,
+    TOGETHER: lambda trial: trial.together,
     BEST: lambda trial: trial.counts[best_pools(trial)[0]],
 }
-"""`best` is taken among the pools, the draft that took the fewest passes for this very answer."""
+"""`best` is taken among the pools, the one draft that took the fewest passes for this very answer."""
 
 
 class Share(NamedTuple):
@@ -49,11 +52,11 @@ def best_pools(trial: Trial) -> list[str]:
     return [pool for pool, count in passes.items() if count == min(passes.values())]
 
 
-def counts(policy: str, trials: Sequence[Trial]) -> list[Acceptance]:
+def counts(policy: str, trials: Sequence[Trial]) -> list[AcceptanceCounts]:
     return [POLICIES[policy](trial) for trial in trials]
 
 
-def whole(policy: str, trials: Sequence[Trial]) -> Acceptance:
+def whole(policy: str, trials: Sequence[Trial]) -> AcceptanceCounts:
     return total(counts(policy, trials))
 
 

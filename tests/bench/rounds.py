@@ -30,12 +30,13 @@ from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from core.generation import GenerationRequest, Run
-from core.messages import OpenSession
 from core.model.base import Model
 from core.model.causal_lm import load_model
-from core.sampling_params import SamplingParams
-from core.tokenizer import load_tokenizer
-from core.verify_engine import VerifyConfig
+from core.sampling.params import SamplingParams
+from core.text.tokenizer import load_tokenizer
+from core.verify.engine import VerifyConfig
+from core.verify.sources import DRAFTS_ALONE
+from core.wire.messages import OpenSession
 from tests.bench import machine
 from tests.bench.engines import DraftProcess, ShippedDraft
 from tests.bench.expanded import GEOMETRIES, target
@@ -134,7 +135,7 @@ def measure(directory: Path, items: Sequence[Item], max_tokens: int, length: int
     def load() -> Model:
         return timed(load_model(directory, dtype=torch.bfloat16, num_pages=32), passes)
 
-    config = VerifyConfig(max_sessions=1, num_speculative_tokens=length)
+    config = VerifyConfig(max_sessions=1, num_speculative_tokens=length, lookup=DRAFTS_ALONE)
     torch.set_num_threads(threads)
     process = DraftProcess(GENERAL, TimedModel(ShippedDraft(None), forwards, other), serial=True)
     with closing(process) as draft, _pinned(own), _verifying(load, directory, config) as verifier:
@@ -211,7 +212,7 @@ def _answer(verifier: Stamping, draft: DraftProcess, item: Item, max_tokens: int
     draft.open(
         OpenSession(
             session=session,
-            seat=0,
+            epoch=0,
             verifier=verifier.address,
             tokens=request.tokens,
             prompt_length=request.prompt_length,

@@ -23,8 +23,9 @@ from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from core.generation import GenerationRequest
-from core.sampling_params import SamplingParams
-from core.verify_engine import VerifyConfig
+from core.sampling.params import SamplingParams
+from core.verify.engine import VerifyConfig
+from core.verify.sources import DRAFTS_ALONE
 from tests.bench import machine
 from tests.bench.engines import Asked, Engines, processes, threads_worth
 from tests.bench.expanded import GEOMETRIES, target, useless_draft
@@ -187,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen.threads = chosen.threads or threads_worth(directory)
     own = draft_directories()
     drafts = own | {USELESS: str(useless_draft(chosen.cache))}
-    config = VerifyConfig(max_sessions=max(chosen.streams), num_speculative_tokens=chosen.length)
+    config = VerifyConfig(max_sessions=max(chosen.streams), num_speculative_tokens=chosen.length, lookup=DRAFTS_ALONE)
     with (
         HuggingFace(directory, own, chosen.length, chosen.their_threads) as theirs,
         Engines(directory, processes(drafts), config, threads=chosen.threads) as engines,

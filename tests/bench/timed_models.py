@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import torch
 
-from core.admission import Vocabulary
-from core.guess import Ending, Guess
-from core.messages import Close, Commit
 from core.model.base import Model, Rows
-from core.verifier import Verifier
-from core.verify_engine import VerifyConfig
+from core.model.draft_tokens import DraftToken, StopRule
+from core.verify.engine import VerifyConfig
+from core.verify.validation import Vocabulary
+from core.verify.verifier import Verifier
+from core.wire.messages import Close, Commit
 from tests.bench.engines import Loaded
 
 PREFILLING = 16  # forwards of a prompt: more than there are
@@ -72,8 +72,8 @@ class _Timed:
         return logits
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
-    ) -> list[list[Guess]]:
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+    ) -> list[list[DraftToken]]:
         began = time.monotonic()
         drawn = self._model.draw(batch, steps, num_ids, noise, ending)
         self._spans.note(Span(began, time.monotonic(), len(drawn[0])))

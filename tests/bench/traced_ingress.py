@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from core.generation import GenerationRequest
-from core.messages import OpenSession
-from serve_app.ingress import SpeculativeIngress
-from serve_app.service import ChoiceRun, Speculation
+from core.wire.messages import OpenSession
+from serve_app.deployments.ingress import SpeculativeIngress
+from serve_app.openai.service import ChoiceRun, Speculation
 from tests.bench.moments import ASKED, DRAFT, FIRST, OPEN, ROUTED, ROUTER, SECOND, Noted
 
 
@@ -29,11 +29,11 @@ class TracedIngress(SpeculativeIngress):
                 self._note(SECOND if FIRST in self.noted else FIRST)
                 yield run
 
-    async def route(self, tokens: Sequence[int]) -> str:
+    async def route(self, tokens: Sequence[int]) -> Mapping[str, float]:
         self._note(ROUTER)
-        task = await super().route(tokens)
+        chances = await super().route(tokens)
         self._note(ROUTED)
-        return task
+        return chances
 
     def open_draft(self, task: str, opened: OpenSession) -> Any:
         self._note(DRAFT)

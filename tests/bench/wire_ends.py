@@ -13,9 +13,9 @@ from typing import Any
 
 import zmq
 
-from core.engine_thread import EngineThread
-from core.messages import Address, Commit, Propose
-from core.wire import DraftWire, VerifierWire
+from core.wire.engine_thread import EngineThread
+from core.wire.messages import Address, Commit, Propose
+from core.wire.transport import DraftWire, VerifierWire
 
 HOST = "127.0.0.1"
 SESSION = 0x5EED_0000_0000_0001  # as long as real ones

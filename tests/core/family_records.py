@@ -1,4 +1,4 @@
-"""The shipped family at work: requests from its corpora, and what its target answered."""
+"""Requests from the shipped family's corpora, and its target's answers to them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import torch
 
-from core.acceptance import Terms
-from core.answering import answer
+from core.distill.answering import answer
+from core.distill.record import Record
+from core.distill.replay import Terms
 from core.family import DRAFT_DIR, TARGET_DIR
-from core.family.corpora import items
 from core.generation import GenerationRequest
 from core.model.causal_lm import CausalLM, load_model
-from core.record import Record
-from core.sampling_params import SamplingParams
-from core.tokenizer import load_tokenizer
+from core.sampling.params import SamplingParams
+from core.text.tokenizer import load_tokenizer
+from train_jobs.family.corpora import items
 
 TOKENIZER = load_tokenizer(TARGET_DIR)
 TERMS = Terms(num_speculative_tokens=4, num_valid=TOKENIZER.num_valid, context=1024)
@@ -36,7 +36,7 @@ def draft(**options: Any) -> CausalLM:
 def requests(
     task: str, count: int, seed: int, split: Literal["train", "held_out"] = "held_out", **law: Any
 ) -> list[GenerationRequest]:
-    """One-message conversations; any of the sampling parameters may be given, among them `max_tokens`."""
+    """One-message conversations; `law` sets sampling parameters such as `max_tokens`."""
     found = []
     for number, item in enumerate(items(task, count, seed, split)):
         tokens = tuple(TOKENIZER.encode_chat([{"role": "user", "content": item.prompt}]))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.draft_engine import DraftConfig, DraftEngine
+from core.draft.engine import DraftConfig, DraftEngine
 from core.generation import GenerationRequest
-from core.messages import Address, OpenSession
-from core.verify_engine import VerifyConfig, VerifyEngine
+from core.verify.engine import VerifyConfig, VerifyEngine
+from core.verify.sources import DRAFTS_ALONE
+from core.wire.messages import Address, OpenSession
 from tests.core.simulation import VERIFIER
 from tests.core.toy import VOCAB_SIZE, Clock, ToyModel, ToyVocabulary
 
@@ -23,17 +24,24 @@ LAWS: list[dict[str, Any]] = [
 
 
 def opened(
-    asked: GenerationRequest, session: int = 1, tokens: Sequence[int] | None = None, seat: int = 0, ahead: int = 4
+    asked: GenerationRequest,
+    session: int = 1,
+    tokens: Sequence[int] | None = None,
+    epoch: int = 0,
+    ahead: int = 4,
+    *,
+    lookahead: bool = True,
 ) -> OpenSession:
     return OpenSession(
         session=session,
-        seat=seat,
+        epoch=epoch,
         verifier=Address("", ""),
         tokens=asked.tokens if tokens is None else tuple(tokens),
         prompt_length=asked.prompt_length,
         params=asked.params,
         choice=asked.choice,
         num_speculative_tokens=ahead,
+        lookahead=lookahead,
     )
 
 
@@ -42,7 +50,7 @@ class Pair:
 
     def __init__(self, model: ToyModel, config: DraftConfig | None = None) -> None:
         self.clock = Clock()
-        self.verifier = VerifyEngine(ToyModel(), ToyVocabulary(), VerifyConfig(), self.clock)
+        self.verifier = VerifyEngine(ToyModel(), ToyVocabulary(), VerifyConfig(lookup=DRAFTS_ALONE), self.clock)
         self.model = model
         self.draft = DraftEngine(model, VOCAB_SIZE, config or DraftConfig(), self.clock)
 
@@ -55,11 +63,11 @@ class Pair:
         self.round()
 
     def round(self) -> None:
-        self.clock.now += 0.01
         while self.draft.drafting:
             self.draft.step()
         for _, proposal in self.draft.outgoing():
             self.verifier.receive(b"math#1", proposal)
+        self.clock.now += 0.01
         self.verifier.step()
         for _, message in self.verifier.outgoing():
             self.draft.receive(VERIFIER, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from core.sampling_params import SamplingParams
+from core.sampling.params import SamplingParams
 
 WORD = (1 << 64) - 1
 G = 0x9E3779B97F4A7C15

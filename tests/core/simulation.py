@@ -7,16 +7,26 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from core.draft_engine import DraftConfig, DraftEngine
+import torch
+
+from core.draft.engine import DraftConfig, DraftEngine
 from core.generation import GenerationRequest, Run
-from core.messages import Address, OpenSession
 from core.model.base import Rows
-from core.verify_engine import VerifyConfig, VerifyEngine
+from core.verify.engine import VerifyConfig, VerifyEngine
+from core.wire.messages import Address, OpenSession
 from tests.core.toy import VOCAB_SIZE, Clock, ToyModel, ToyVocabulary
 
 VERIFIER = b"verifier"
 PASS = 0.010  # seconds of a target pass with few rows
 TRIP = 0.0001  # seconds of a message
+
+
+class Near(ToyModel):
+    """Agrees with the target mostly; where it does not, the target's token is often among its next best."""
+
+    def __init__(self, num_pages: int = 2048, *, loops: bool = False) -> None:
+        super().__init__(num_pages=num_pages, loops=loops)
+        self._table = self._table + 0.15 * torch.randn(self._table.shape, generator=torch.Generator().manual_seed(3))
 
 
 class PartlyRight(ToyModel):
@@ -142,16 +152,19 @@ class Simulation:
         self.drafts[b"math#%d" % len(self.drafts)] = draft
         return draft
 
-    def join(self, draft: Draft, number: int, asked: GenerationRequest, tokens: int = 4) -> None:
+    def join(
+        self, draft: Draft, number: int, asked: GenerationRequest, tokens: int = 4, *, lookahead: bool = True
+    ) -> None:
         opened = OpenSession(
             session=number,
-            seat=0,
+            epoch=0,
             verifier=Address("", ""),
             tokens=asked.tokens,
             prompt_length=asked.prompt_length,
             params=asked.params,
             choice=asked.choice,
             num_speculative_tokens=tokens,
+            lookahead=lookahead,
         )
         draft.engine.open(opened, VERIFIER)
         draft.due = min(draft.due, self.clock.now)

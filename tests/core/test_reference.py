@@ -9,15 +9,15 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from core.draft_engine import DraftConfig, DraftEngine
+from core.draft.engine import DraftConfig, DraftEngine
 from core.family import DRAFT_DIR, TARGET_DIR
-from core.family.corpora import TASKS, items
 from core.generation import GenerationRequest
-from core.messages import Address, OpenSession
 from core.model.causal_lm import load_model
-from core.sampling_params import SamplingParams
-from core.tokenizer import Tokenizer, load_tokenizer
-from core.verify_engine import VerifyConfig, VerifyEngine
+from core.sampling.params import SamplingParams
+from core.text.tokenizer import Tokenizer, load_tokenizer
+from core.verify.engine import VerifyConfig, VerifyEngine
+from core.wire.messages import Address, OpenSession
+from train_jobs.family.corpora import TASKS, items
 
 PROMPTS = 200
 TEMPERATURES = (0.0, 0.7, 1.0)
@@ -124,7 +124,7 @@ def speculate(requests: list[GenerationRequest], tokenizer: Tokenizer) -> tuple[
 def opened(request: GenerationRequest, number: int) -> OpenSession:
     return OpenSession(
         session=number,
-        seat=0,
+        epoch=0,
         verifier=Address("", ""),
         tokens=request.tokens,
         prompt_length=request.prompt_length,

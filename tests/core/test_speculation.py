@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.generation import GenerationRequest, TokenLogprob
-from core.messages import Propose
-from core.sampling_params import SamplingParams
-from core.text import TextStream
-from core.verify_engine import VerifyConfig, VerifyEngine
+from core.sampling.params import SamplingParams
+from core.text.detokenizer import TextStream
+from core.verify.engine import VerifyConfig, VerifyEngine
+from core.wire.messages import Propose
 from tests.core.toy import Clock, ToyModel
 from tests.core.toy_tokenizer import END_OF_TURN, EOS, byte_level
 

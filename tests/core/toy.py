@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 
 import tokenizers
 import torch
+from msgspec import structs
 
 from core.errors import OutOfPages
 from core.generation import GenerationRequest, Run
-from core.guess import Ending, Guess
 from core.model.base import Rows, one_by_one
+from core.model.draft_tokens import DraftToken, StopRule
 from core.model.pages import PAGE_SIZE, PagePool
-from core.sampling_params import SamplingParams
-from core.verify_engine import VerifyConfig, VerifyEngine
+from core.sampling.params import SamplingParams
+from core.verify.engine import VerifyConfig, VerifyEngine
 
 VOCAB_SIZE = 24
 PROMPT = (1, 2, 3, 4, 5)
@@ -29,6 +30,7 @@ class ToyModel:
     """
 
     vocab_size = VOCAB_SIZE
+    head_ids: torch.Tensor | None = None
     device = torch.device("cpu")
 
     def __init__(
@@ -85,12 +87,12 @@ class ToyModel:
         return self._table[rows]
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
-    ) -> list[list[Guess]]:
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+    ) -> list[list[DraftToken]]:
         rows = max(len(rows.tokens) for rows in batch) + steps
         if self.loops and self._pool.num_free < len(batch) * -(-rows // PAGE_SIZE):
             raise OutOfPages
-        return one_by_one(self, batch, steps, num_ids, noise, Ending.never(len(batch)) if self.loops else ending)
+        return one_by_one(self, batch, steps, num_ids, noise, StopRule.never(len(batch)) if self.loops else ending)
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
         self._pool.remember(session, tokens)
@@ -156,7 +158,7 @@ def request(
 def plain_tokens(asked: GenerationRequest, salt: int = 0, context: int = 4096) -> tuple[int, ...]:
     """What the target answers when nothing is ever proposed."""
     engine = VerifyEngine(ToyModel(salt, context), ToyVocabulary(), VerifyConfig(), Clock())
-    engine.open([asked])
+    engine.open([structs.replace(asked, num_speculative_tokens=0)])
     runs: list[Run] = []
     while engine.gauges()["sessions"]:
         runs += [run for _, run in engine.step()]

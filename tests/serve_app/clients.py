@@ -10,8 +10,8 @@ import httpx2
 import openai
 from fastapi import FastAPI
 
-from serve_app.http import create_app
-from serve_app.service import Service
+from serve_app.openai.app import create_app
+from serve_app.openai.service import Service
 
 JSON = {"content-type": "application/json"}
 

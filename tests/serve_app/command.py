@@ -28,7 +28,7 @@ class Command:
         # A shell starts background jobs with SIGINT ignored, and what they start inherits that: no terminal does.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "serve_app.cli", *arguments],
+            [sys.executable, "-m", "serve_app.cli.main", *arguments],
             cwd=ROOT,
             env={**os.environ, MARK: self._mark, "HOME": str(home), "COLUMNS": "80"},
             stdout=subprocess.PIPE,

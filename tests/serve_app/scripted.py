@@ -11,10 +11,10 @@ from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from core.commit import Chain
 from core.generation import GenerationRequest, Run, TokenLogprob
-from core.tokenizer import Tokenizer
-from serve_app.service import ChoiceRun, Speculation
+from core.text.tokenizer import Tokenizer
+from core.verify.commit import Chain
+from serve_app.openai.service import ChoiceRun, Speculation
 
 BOS, EOS = "<s>", "</s>"
 BOS_ID, EOS_ID = 0, 1
@@ -56,8 +56,9 @@ def logprob_of(position: int, token: int, top: int) -> TokenLogprob:
 class ScriptedService:
     """Implements `Service`: every choice is answered `tokens`, then EOS, in runs of `lengths` over and over.
 
-    Of a run all tokens but the last were accepted, the first run excepted, which has no proposals. `step` is awaited
-    before each pass. `open` counts the sessions that are not closed yet.
+    Of a run all tokens but the last were accepted, the first run excepted, which has no proposals. They were proposed
+    by the client's prediction, if it has sent one. `step` is awaited before each pass. `open` counts the sessions that
+    are not closed yet.
     """
 
     tokenizer = toy_tokenizer()
@@ -66,6 +67,7 @@ class ScriptedService:
     vocab_size = tokenizer.num_valid
     tasks = ("general", "math", "python")
     max_choices = 4
+    owner_salt = b"salt"
 
     def __init__(self, tokens: Sequence[int] = (), lengths: Sequence[int] = RUN_LENGTHS) -> None:
         self.tokens = tokens or tokens_of("the answer is forty-two. END of the story")
@@ -116,7 +118,7 @@ class ScriptedService:
             logprobs = []
             if request.params.logprobs is not None:
                 logprobs = [logprob_of(begin + n, token, request.params.logprobs) for n, token in enumerate(drawn)]
-            yield chain.commit(drawn, proposed, logprobs)
+            yield chain.commit(drawn, proposed, logprobs, "prediction" if request.prediction else "draft")
 
     def drawn(self, begin: int, length: int) -> list[int]:
         script = [*self.tokens, *[EOS_ID] * length]

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from core.errors import ConfigError
 from core.family import locate
-from core.openmp import TEAM
-from serve_app import ingress
+from core.model.cpu.openmp import TEAM
+from core.settings import parse_settings
 from serve_app.applications import ENVIRONMENT, core_application, pool, service, targets
-from serve_app.bundled import Served
-from serve_app.config import load_config, parse_config, pool_application, shipped_configs
+from serve_app.config import ServiceConfig, load_config, pool_application, shipped_configs
+from serve_app.deployments.served_models import ServedModels
 
 MINIMAL = {
     "name": "m",
     "target": {"model": "family:target"},
     "draft": {"model": "family:draft"},
 }
+
+
+def parse_config(content: object) -> ServiceConfig:
+    return parse_settings(content, ServiceConfig, "configuration")
 
 
 def changed(path: str, value: object) -> dict[str, object]:
@@ -37,18 +40,18 @@ def changed(path: str, value: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", shipped_configs())
 def test_shipped_configurations_build_their_applications(name: str) -> None:
-    served = Served(load_config(name), drafts={"general": None, "math": "somewhere"})
+    served = ServedModels(load_config(name), drafts={"general": None, "math": "somewhere"})
     assert [target.name for target in targets(served)] == ["draft-general", "draft-math", "taskspec"]
 
 
 @pytest.mark.parametrize("path", ["target.max_sessions", "target.max_queued", "draft.max_sessions"])
 def test_the_smallest_limits_build_applications_too(path: str) -> None:
-    assert targets(Served(parse_config(changed(path, 1))))
+    assert targets(ServedModels(parse_config(changed(path, 1))))
 
 
 @pytest.mark.parametrize(("threads", "told"), [(1, {}), (2, TEAM), (None, TEAM)])
 def test_a_verifier_of_several_threads_is_told_how_they_wait(threads: int, told: dict[str, str]) -> None:
-    built = core_application(Served(parse_config(changed("target.threads", threads))))
+    built = core_application(ServedModels(parse_config(changed("target.threads", threads))))
     verifier = built._bound_deployment.init_args[1]._bound_deployment
     assert verifier.name == "TargetVerifier"
     assert verifier.ray_actor_options["runtime_env"]["env_vars"] == ENVIRONMENT | told
@@ -61,16 +64,6 @@ def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
         service({"config": "famly"})
     with pytest.raises(ConfigError, match="no task 'maths' is served; write one of general"):
         pool({"config": "family", "task": "maths"})
-
-
-def test_the_ingress_streams_at_the_interval_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    intervals: list[float] = []
-    monkeypatch.setattr(ingress, "create_app", lambda _, cadence: intervals.append(cadence.interval_s))
-    for config in (load_config("family"), parse_config(changed("ingress.stream_interval_s", 0.25))):
-        ingress.SpeculativeIngress.__serve_build_asgi_app__(SimpleNamespace(_config=config))
-    assert intervals == [0.0, 0.25]
-    with pytest.raises(ConfigError, match="stream_interval_s"):
-        parse_config(changed("ingress.stream_interval_s", -1))
 
 
 def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> None:
@@ -126,6 +119,22 @@ def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> 
         ("target.cache_token", 4096, "target.cache_token: unknown key; did you mean `cache_tokens`"),
         ("target.max_queued", 0, "target.max_queued: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),
+        ("draft.num_speculative_tokens", 17, "draft.num_speculative_tokens: Input should be less than or equal to 16"),
+        (
+            "target.actors.autoscaling",
+            {"max_replica": 2},
+            "target.actors.autoscaling: unknown key `max_replica`; the nearest known one is `max_replicas`",
+        ),
+        (
+            "pools.math",
+            {"actors": {"autoscaling": {"max_replicas": -1}}},
+            "pools.math.actors.autoscaling: max_replicas: Input should be greater than 0",
+        ),
+        (
+            "router.actors.autoscaling",
+            {"min_replicas": 3, "max_replicas": 2},
+            "router.actors.autoscaling: Value error, max_replicas (2) must be greater than or equal to min_replicas",
+        ),
     ],
 )
 def test_mistakes_are_told_with_what_to_write(path: str, value: object, told: str) -> None:

@@ -1,15 +1,19 @@
-"""A draft pool whose model knows nothing: it proposes random ids, as many and as fast as it may."""
+"""A draft pool whose model knows nothing and takes its time: it proposes random ids, as many as it may."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
 
-from core.guess import Ending, Guess
 from core.model.base import Rows, one_by_one
-from serve_app.config import ServiceConfig
-from serve_app.draft_pool import DraftPool
+from core.model.draft_tokens import DraftToken, StopRule
+from serve_app.config import Draft, ServiceConfig
+from serve_app.deployments import draft_pool
+from serve_app.deployments.loading import load_draft
+
+SECONDS = 0.005  # of a pass: to wait for it never pays
 
 
 class RandomModel:
@@ -17,6 +21,7 @@ class RandomModel:
 
     device = torch.device("cpu")
     loops = False
+    head_ids = None
 
     def __init__(self, vocab_size: int, context: int) -> None:
         self.vocab_size = vocab_size
@@ -46,14 +51,15 @@ class RandomModel:
         return self._lengths[session]
 
     def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+        time.sleep(SECONDS)
         for rows in batch:
             self._lengths[rows.session] += len(rows.tokens)
         wanted = sum(rows.num_logits for rows in batch)
         return 1e3 * torch.randn(wanted, self.vocab_size, generator=self._random)
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: Ending
-    ) -> list[list[Guess]]:
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+    ) -> list[list[DraftToken]]:
         return one_by_one(self, batch, steps, num_ids, noise, ending)
 
     def remember(self, session: int, tokens: Sequence[int]) -> None:
@@ -69,9 +75,14 @@ class RandomModel:
         self._lengths.pop(session, None)
 
 
-class AdversarialPool(DraftPool):
-    """The real deployment, engine and wire around the random model."""
+class DraftPool(draft_pool.DraftPool):
+    """The real deployment, under its own name, with engine and wire around the random model."""
 
-    def _model(self, config: ServiceConfig, directory: str | None) -> RandomModel:
-        real = super()._model(config, directory)
-        return RandomModel(real.vocab_size, real.context)
+    def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
+        draft_pool.load_draft = random_draft
+        super().__init__(config, task, directory)
+
+
+def random_draft(draft: Draft, directory: str | None) -> RandomModel:
+    real = load_draft(draft, directory)
+    return RandomModel(real.vocab_size, real.context)

@@ -17,17 +17,19 @@ import ray
 from ray import serve
 from ray.serve import RunTarget
 
-from core.family.corpora import TASKS, Item, items
+from core.tasks import GENERAL
+from core.tasks.classifier import TaskClassifier
+from serve_app import applications
 from serve_app.applications import CORE, core_application, draft_application, targets
-from serve_app.bundled import Served, with_bundle
-from serve_app.config import GENERAL, ServiceConfig, load_config, pool_application
+from serve_app.config import ServiceConfig, load_config, pool_application
+from serve_app.deployments.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port
-from tests.service.adversarial import AdversarialPool
-from tests.service.unhurried_verifier import UnhurriedVerifier
+from tests.service import adversarial, misled_router, unhurried_verifier
+from train_jobs.family.corpora import TASKS, Item, items
 
 ADVERSARIAL = "adversarial"
 LATE = "late"  # known, but its pool is not deployed when the service starts
-TASKS_SERVED = 2  # of the bundle's, beside `general`: enough for routing, and every pool is a process
+TASKS_SERVED = 2  # of the router's, beside `general`: enough for routing, and every pool is a process
 CONCURRENCY = 8
 Body = dict[str, Any]
 
@@ -36,7 +38,7 @@ class Service(NamedTuple):
     """The running service, over HTTP and, to read its counters, over Serve handles."""
 
     url: str
-    served: Served
+    served: ServedModels
 
     @property
     def config(self) -> ServiceConfig:
@@ -103,26 +105,34 @@ def _counts(deployment: str, application: str) -> Counter[str]:
     return counts
 
 
-def _as_tested(target: RunTarget, served: Served) -> RunTarget:
-    if target.name == CORE:
-        return RunTarget(core_application(served, UnhurriedVerifier), CORE, "/")
-    if target.name != pool_application(ADVERSARIAL):
-        return target
-    return RunTarget(draft_application(served, ADVERSARIAL, AdversarialPool), target.name, None)
+def _as_tested(target: RunTarget, served: ServedModels) -> RunTarget:
+    """As the tests' own classes have it: passes take long, the router can be misled, one pool's model knows nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        if target.name == CORE:
+            patch.setattr(applications, "TargetVerifier", unhurried_verifier.TargetVerifier)
+            patch.setattr(applications, "TaskRouter", misled_router.TaskRouter)
+            return RunTarget(core_application(served), CORE, "/")
+        if target.name == pool_application(ADVERSARIAL):
+            patch.setattr(applications, "DraftPool", adversarial.DraftPool)
+            return RunTarget(draft_application(served, ADVERSARIAL), target.name, None)
+    return target
 
 
-def _served() -> Served:
+def _served() -> ServedModels:
     """The shipped bundle with fewer pools, and two of the tests' own; the target runs as larger ones do.
 
-    Few may wait for it, so that a burst overfills it however quickly answers end.
+    Few may wait for it, so that a burst overfills it however quickly answers end. The first task is served by the
+    control `mixed`, the last by the un-adapted draft, said to be good at nothing else: so a wrong route costs much.
     """
     family = load_config("family")
     target = family.target.model_copy(update={"compiled": None, "max_queued": CONCURRENCY})
     shipped = with_bundle(family.model_copy(update={"target": target}))
-    tasks = [task for task in shipped.drafts if task != GENERAL][:TASKS_SERVED]
-    assert len(tasks) == TASKS_SERVED, "the shipped bundle has too few tasks to be tested"
-    drafts = {task: shipped.drafts[task] for task in (GENERAL, *tasks)}
-    return replace(shipped, drafts=drafts | {ADVERSARIAL: None, LATE: None})
+    assert shipped.router is not None
+    found, tasks = shipped.acceptance[GENERAL], TaskClassifier.load(shipped.router).tasks[:TASKS_SERVED]
+    drafts = {GENERAL: shipped.drafts[GENERAL], tasks[0]: shipped.controls["mixed"], tasks[-1]: None}
+    specialist = dict.fromkeys(found, 0.1) | {tasks[-1]: 0.95}
+    acceptance = {GENERAL: found, tasks[0]: found, tasks[-1]: specialist}
+    return replace(shipped, drafts=drafts | {ADVERSARIAL: None, LATE: None}, acceptance=acceptance)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,9 @@ def exported(name: str, application: str) -> list[float]:
 
 def test_what_engines_and_the_ingress_count_is_exported(service: Service) -> None:
     task = service.tasks[0]
-    service.answer(chat("What is 3 + 4?", max_tokens=20, seed=1) | {"speculation": {"task": task}})
+    service.answer(
+        chat("What is 3 + 4?", max_tokens=20, seed=1) | {"speculation": {"task": task, "num_speculative_tokens": 4}}
+    )
     counts, drafted = service.verifier(), service.drafts(task)["drafted"]
     assert counts["tokens"] > 0
     assert drafted > 0

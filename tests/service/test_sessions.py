@@ -26,7 +26,7 @@ def serve_calls(service: Service) -> int:
 
 def wired(counts: Counter[str]) -> int:
     """Sessions of which it was decided whether they get a draft: on a busy machine none may pay."""
-    return counts["draft_calls"] + counts["drafts_spared"]
+    return counts["draft_calls"] + counts["drafts_declined"]
 
 
 @pytest.mark.parametrize("k", [1, 7])
@@ -79,31 +79,37 @@ def test_n_choices_equal_the_same_choices_asked_for_alone(service: Service) -> N
 
 
 def opened(service: Service, speculation: Body, choices: int = MANY) -> int:
-    """Draft sessions that so many choices of a prompt lead to, one at the most where none is wanted."""
+    """Draft sessions that so many short choices of a prompt lead to.
+
+    In 100 passes the estimate of a useless draft that costs nothing fades so far that it is worth one request again.
+    The answers are sampled: what repeats itself is proposed without drafts.
+    """
     before = service.ingress()
-    service.answer(chat("Write about the sea.", n=choices, max_tokens=100, logit_bias=ENDLESS, speculation=speculation))
+    text = {"max_tokens": 20, "temperature": 1.5, "logit_bias": ENDLESS}
+    service.answer(chat("Write about the sea.", n=choices, speculation=speculation, **text))
     after = service.ingress()
     assert wired(after) - wired(before) == choices
     return after["draft_calls"] - before["draft_calls"]
 
 
-def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call_or_one_at_most_where_it_does_not_pay(
+def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call_or_none_where_it_does_not_pay(
     service: Service,
 ) -> None:
-    assert opened(service, {}) in (MANY, 1, 0)
+    assert opened(service, {}) in (MANY, 0)
 
 
-def test_a_draft_that_never_pays_is_opened_for_one_session_after_many_passes(service: Service) -> None:
+def test_a_draft_that_never_pays_is_soon_opened_for_no_session(service: Service) -> None:
     useless = {"task": ADVERSARIAL}
-    service.answer(chat("Write about the sea.", max_tokens=400, seed=1, logit_bias=ENDLESS, speculation=useless))
-    assert opened(service, useless) == 1
+    text = {"max_tokens": 400, "temperature": 1.5, "logit_bias": ENDLESS}
+    service.answer(chat("Write about the sea.", seed=1, speculation=useless, **text))
+    service.eventually(lambda: opened(service, useless) == 0)
 
 
 def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(service: Service) -> None:
     body = chat("Tell me something about water.", seed=3, max_tokens=200, logit_bias=ENDLESS)
     asked = body | {"speculation": {"task": LATE}}
     without = service.answer(asked)
-    assert without["usage"]["speculation"]["proposed"] == 0
+    assert "draft" not in without["usage"]["speculation"]["sources"]
     service.eventually(lambda: not service.held())
     serve.run(draft_application(service.served, LATE), name=pool_application(LATE), route_prefix=None)
     assert opened(service, {"task": LATE}, 1) == 1  # nothing is known yet that speaks against it
@@ -112,7 +118,7 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
         """Whether an answer, the same in any case, had proposals; where they do not pay one in some has."""
         with_it = service.answer(asked)
         assert token_ids(with_it) == token_ids(without)
-        return with_it["usage"]["speculation"]["proposed"] > 0
+        return "draft" in with_it["usage"]["speculation"]["sources"]
 
     service.eventually(drafted)
     serve.delete(pool_application(LATE))

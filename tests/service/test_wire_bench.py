@@ -6,7 +6,8 @@ import pytest
 
 from tests.bench.wire import measured
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("service")]
+# tests/bench/test_wire.py has its parts without replicas
+pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.usefixtures("service")]
 
 
 def test_every_kind_of_round_trip_is_made_between_replicas() -> None:

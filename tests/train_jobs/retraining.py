@@ -1,4 +1,4 @@
-"""`taskspec retrain` on the tiny configuration, as a user runs it, and what it left."""
+"""`taskspec retrain` on the tiny configuration, run as a command, and its results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 
 import yaml
 
-from core.bundle import open_live
-from train_jobs import collect
-from train_jobs.collected import Collected
-from train_jobs.config import RetrainConfig, load_config
+from core.bundle.store import open_live
+from train_jobs.config import load_config
+from train_jobs.workspace import Workspace
 
 TINY = Path(__file__).with_name("tiny.yaml")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -22,7 +21,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKE
 class Retraining:
     """One work directory and one bundle root."""
 
-    TASKSPEC = (sys.executable, "-m", "serve_app.cli")
+    TASKSPEC = (sys.executable, "-m", "serve_app.cli.main")
 
     def __init__(self, directory: Path, file: Path = TINY) -> None:
         self.file = file
@@ -40,12 +39,8 @@ class Retraining:
         return _run(self.command("stage", name, work=work))
 
     @property
-    def config(self) -> RetrainConfig:
-        return load_config(self.file).model_copy(update={"work": self.work, "bundles": self.bundles})
-
-    @property
-    def collected(self) -> Collected:
-        return Collected(collect.unit(self.config).directory)
+    def workspace(self) -> Workspace:
+        return Workspace(load_config(self.file).model_copy(update={"work": self.work, "bundles": self.bundles}))
 
     @property
     def version(self) -> str:
@@ -59,11 +54,11 @@ class Retraining:
         return {file: file.stat().st_mtime_ns for root in roots for file in root.rglob("*") if file.name != ".lock"}
 
 
-def without_studies(directory: Path) -> Path:
-    """The tiny configuration without the stage that comes after the bundle."""
+def as_short_as_can_be(directory: Path) -> Path:
+    """The tiny configuration without studies and trials, as every run takes half a minute to start."""
     settings = yaml.safe_load(TINY.read_text())
-    del settings["studies"]
-    file = directory / "bundle-only.yaml"
+    del settings["studies"], settings["evaluate"], settings["align"]["ranks"]
+    file = directory / "short.yaml"
     file.write_text(yaml.safe_dump(settings))
     return file
 

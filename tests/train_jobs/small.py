@@ -1,4 +1,4 @@
-"""A configuration that is small and, at its first stage, slow: thousands of short answers, a few at a time."""
+"""A small configuration with a slow first stage: thousands of short answers, a few at a time."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from core.distill.traces import TraceStore
 from core.errors import ConfigError
-from core.traces import TraceStore
 from tests.serve_app.command import Command
 from tests.train_jobs.small import SMALL, written
 from train_jobs.cli import add_commands
+from train_jobs.stages import STAGES
 
 
 def unasked(_gpus: float) -> AbstractContextManager[None]:
@@ -28,7 +29,7 @@ def run(*arguments: str) -> Result:
 
 
 def told(*arguments: str) -> str:
-    """What a person is told to write differently; Ray was not started for it."""
+    """The message of the `ConfigError`; Ray was not started for it."""
     error = run(*arguments).exception
     assert isinstance(error, ConfigError)
     return str(error)
@@ -64,8 +65,6 @@ def test_help_teaches_what_a_command_does_how_long_it_takes_and_where_results_li
 
 
 def test_every_stage_of_the_pipeline_is_a_command_with_a_line_of_its_own() -> None:
-    from train_jobs.pipeline import STAGES
-
     shown = help_of("stage")
     assert [stage for stage in STAGES if f"• {stage}: " not in shown] == []
     refused = run("stage", "collecting", "--config", "any.yaml")
@@ -135,9 +134,7 @@ def test_ctrl_c_in_a_stage_ends_with_a_line_that_says_how_to_go_on_and_leaves_no
         os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does it: to Ray's processes too
         out, err = command.process.communicate(timeout=60)
         assert command.process.returncode == 130, err
-        assert out.splitlines()[-1] == (
-            f"Stopped; nothing is left running; the same command goes on from what is in {work}"
-        )
+        assert out.splitlines()[-1] == (f"Stopped; nothing is left running; the same command resumes from {work}")
         assert err == ""
         assert command.left() == []
         assert list(work.rglob("*")) != []

@@ -1,4 +1,4 @@
-"""Jobs on a cluster that was started as people start one: a head with a dashboard that asks for a token."""
+"""Jobs on a cluster started with `ray start`: a head with a dashboard that requires a token."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_a_person_can_mend_reaches_them_and_the_command_fails_as_the_job_di
     assert f"taskspec: {ROOT / 'absent.jsonl'} cannot be read: No such file or directory\n" in ended.out
     assert "Traceback" not in ended.out
     name = ended.out.splitlines()[-1].split()[1]
-    assert ended.out.splitlines()[-1].startswith(f"Job {name} failed; the same command goes on from what is in")
+    assert ended.out.splitlines()[-1].startswith(f"Job {name} failed; the same command resumes from")
     assert known.statuses()[name] == "FAILED"
     assert TOKEN not in ended.out + ended.err
 
@@ -129,7 +129,7 @@ def test_sigterm_as_ctrl_c_stops_the_job_and_says_how_to_go_on(known: Cluster, t
         command.process.send_signal(signal.SIGTERM)
         last = submitted(command).out.splitlines()[-1]
         name = last.removeprefix("Stopped job ").split(";")[0]
-        assert last == f"Stopped job {name}; the same command goes on from what is in {tmp_path / 'work'}"
+        assert last == f"Stopped job {name}; the same command resumes from {tmp_path / 'work'}"
         assert command.process.returncode == 130
         assert known.statuses()[name] == "STOPPED"
     finally:
@@ -152,7 +152,7 @@ def test_a_missing_or_wrong_token_is_told_with_what_to_set_and_never_shown(
     assert ended.code == 2
     assert ended.out == ""
     assert ended.err == (
-        f"taskspec: {cluster.url} wants a token and was given {said}.\n"
+        f"taskspec: {cluster.url} requires a token and got {said}.\n"
         "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to a file that holds the cluster's token.\n"
     )
 
@@ -182,4 +182,4 @@ def test_the_job_alone_says_what_submits_it(
     with pytest.raises(SystemExit) as ended:
         job.main()
     assert ended.value.code == 2
-    assert "submit this with `taskspec retrain --address URL`" in capsys.readouterr().err
+    assert "submit this job with `taskspec retrain --address URL`" in capsys.readouterr().err

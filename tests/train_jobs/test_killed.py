@@ -1,4 +1,4 @@
-"""A retraining that loses its machine at three points ends in the very bundle of one that was left in peace."""
+"""A retraining that is killed at three points ends in the same bundle as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from core.bundle import open_live
-from tests.core.bundles import content
+from core.bundle.store import open_live
+from tests.core.bundle.bundles import content
 from tests.serve_app.command import Command
-from tests.train_jobs.retraining import Retraining, without_studies
-from train_jobs import routing
+from tests.train_jobs.retraining import Retraining, as_short_as_can_be
 
 pytestmark = pytest.mark.soak  # about six minutes on two cores, with the retraining it is compared to
 
@@ -22,7 +21,7 @@ PATIENCE = 240.0  # seconds; far more than a stage takes on a slow machine
 
 
 def killed_when(retraining: Retraining, home: Path, due: Callable[[], bool]) -> None:
-    """Run it until `due`, then end every process it has started as a power cut would."""
+    """Run it until `due`, then kill all its processes."""
     running = Command(home, *retraining.command("retrain")[len(Retraining.TASKSPEC) :])
     try:
         deadline = time.monotonic() + PATIENCE
@@ -38,11 +37,9 @@ def killed_when(retraining: Retraining, home: Path, due: Callable[[], bool]) -> 
 
 
 def begun(finished: Retraining, directory: Path) -> Retraining:
-    """One that has collected, found its tasks and fitted its controls, as the finished one did: what is killed is what
-    comes after.
-    """
-    retraining = Retraining(directory, without_studies(directory))
-    for part in ("collect", "partition", "align/mixed-seed-0", "align/full-seed-0"):
+    """A retraining with the first stages and the base of a finished one, to be killed in what follows."""
+    retraining = Retraining(directory, as_short_as_can_be(directory))
+    for part in ("collect", "partition", "align/base-seed-0", "align/drafts/base-seed-0"):
         shutil.copytree(finished.work / part, retraining.work / part)
     shutil.copy(finished.work / "align" / ".made-for", retraining.work / "align")
     return retraining
@@ -71,4 +68,4 @@ def test_killed_inside_align_between_stages_and_inside_publish(
     outcome = killed.again()
     assert outcome.returncode == 0, outcome.stderr
     assert killed.version == retrained.version
-    assert content(routing.fitted(killed.config)) == content(routing.fitted(retrained.config))
+    assert content(killed.workspace.router()) == content(retrained.workspace.router())

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from train_jobs.outcome import Decision, Outcome
+from train_jobs.outcome import Outcome, SlotDecision
 
 PUBLISHED = Outcome(
     work=Path("/retrain"),
     bundles=Path("/bundles"),
     report=Path("/retrain/report/report.html"),
     version="0123456789abcdef",
-    slots={"math": Decision("task", "+0.12 [0.08, 0.16] over general")},
+    slots={"math": SlotDecision("task", "+0.12 [0.08, 0.16] over general")},
     seconds={"align": 2.5},
 )
 NOTHING = Outcome(work=Path("/retrain"), bundles=Path("/bundles"), report=None, version=None, slots={}, seconds={})
@@ -21,7 +21,7 @@ NOTHING = Outcome(work=Path("/retrain"), bundles=Path("/bundles"), report=None, 
 
 def told(outcome: Outcome) -> list[str]:
     shown = io.StringIO()
-    outcome.tell(Console(file=shown, width=20, _environ={}))
+    outcome.print(Console(file=shown, width=20, _environ={}))
     return shown.getvalue().splitlines()
 
 
@@ -34,7 +34,7 @@ def test_people_are_told_what_was_published_why_and_where_the_report_is() -> Non
 
 
 def test_a_run_with_nothing_to_do_says_so() -> None:
-    assert told(NOTHING) == ["All of it was done before; nothing had to be done.", "what it left is in /retrain"]
+    assert told(NOTHING) == ["Every stage was already done; nothing was run.", "results: /retrain"]
 
 
 def test_scripts_get_the_same_as_one_line_of_json() -> None:

@@ -1,4 +1,4 @@
-"""The benchmark of the paper's points: prompts are what they claim, counts add up, rows find their files."""
+"""The benchmark of the paper's points: kinds of prompts, sums of counts, files of the rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from rich.progress import Progress
 
-from core.acceptance import Acceptance
-from core.family.corpora import TASKS, items
+from core.distill.replay import AcceptanceCounts
 from tests.bench import decode, elsewhere, streams, stress
 from tests.bench.foreign_words import ForeignWords
-from tests.bench.items import GENERAL, GENERAL_SLOT, MIXED, SEED
+from tests.bench.items import BASE, GENERAL, GENERAL_SLOT, MIXED, SEED
 from tests.bench.paper import RESULTS
 from tests.bench.paper_tables import as_json, by_kind, page, rows
 from tests.bench.policies import (
@@ -31,6 +30,7 @@ from tests.bench.policies import (
 )
 from tests.bench.replays import TEMPERATURES, Trial, measure, shipped
 from tests.bench.stress import ADVERSARIAL, GENERATED, KINDS, MIXED_DOMAIN, REWORDED, Prompt
+from train_jobs.family.corpora import TASKS, items
 
 PER_KIND = len(TASKS)
 
@@ -50,7 +50,9 @@ def trial(routed: str, request: str, other: str | None = None, **passes: int) ->
     prompt = Prompt(GENERATED, f"{routed}/{request}/{other}", "math", "")
     pools = ("a", "b", "c", GENERAL_SLOT)
     found = dict.fromkeys(pools, 9) | passes
-    return Trial(prompt, 0.0, pools, routed, request, other, {pool: Acceptance(9, n) for pool, n in found.items()})
+    return Trial(
+        prompt, 0.0, pools, routed, request, other, {pool: AcceptanceCounts(9, n) for pool, n in found.items()}
+    )
 
 
 def test_no_prompt_was_drawn_by_the_retraining() -> None:
@@ -95,9 +97,12 @@ def test_an_adversarial_prompt_holds_a_request_and_the_words_of_another_task(pro
 def test_every_draft_is_counted_on_the_same_answers(trials: list[Trial]) -> None:
     assert len(trials) == len(KINDS) * PER_KIND * len(TEMPERATURES)
     for found in trials:
-        assert found.counts.keys() == {*found.pools, GENERAL, MIXED}
+        assert found.counts.keys() == {*found.pools, GENERAL, BASE, MIXED}
         assert len({counted.tokens for counted in found.counts.values()}) == 1
         assert found.routed in found.pools
+        for played in (found.rerouted, found.misrouted):
+            assert played.counts.tokens == found.counts[GENERAL].tokens
+            assert {GENERAL_SLOT if slot == GENERAL else slot for slot in played.slots} <= set(found.pools)
         for counted in found.counts.values():
             assert counted.passes <= counted.tokens <= counted.passes + counted.accepted
     assert any(len({counted.passes for counted in found.counts.values()}) > 1 for found in trials)

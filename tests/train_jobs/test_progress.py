@@ -13,8 +13,8 @@ import ray
 from rich.console import Console
 
 from train_jobs import progress_view
-from train_jobs.progress import Progress, Report
-from train_jobs.progress_view import Lines, Plan, Table, Unit
+from train_jobs.progress import Progress, ReportProgress
+from train_jobs.progress_view import LineView, StageSize, TableView, UnitProgress
 
 CODES = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
@@ -27,7 +27,7 @@ class Screen:
         self.console = Console(file=self._file, force_terminal=terminal, width=100, _environ={})
 
     def frame(self) -> list[str]:
-        """What a terminal shows now, from the bar of the stages on."""
+        """Lines on the terminal, from the bar of the stages on."""
         lines = self.new()
         return lines[max(at for at, line in enumerate(lines) if line.startswith("stage ")) :]
 
@@ -65,7 +65,7 @@ def _wait() -> None:
 
 
 @ray.remote
-def work(report: Report, unit: str, steps: int) -> None:
+def work(report: ReportProgress, unit: str, steps: int) -> None:
     for step in range(steps):
         report(unit, step + 1, steps, f"loss {step}")
 
@@ -129,14 +129,14 @@ def test_a_stage_that_fails_says_after_how_long() -> None:
 
 def test_a_terminal_shows_the_stages_the_stage_and_every_unit_at_work() -> None:
     screen = Screen(terminal=True)
-    table = Table(screen.console, ("collect", "partition", "align"))
+    table = TableView(screen.console, ("collect", "partition", "align"))
     table.open()
     table.end("collect", "collect: done before")
-    table.begin("partition", Plan(1))
+    table.begin("partition", StageSize(1))
     table.end("partition", "partition: done in 1.0 s")
-    table.begin("align", Plan(3))
+    table.begin("align", StageSize(3))
     screen.new()
-    table.show({"math": Unit(1, 4, "loss 0.71"), "[x]": Unit(4, 4, ""), "code": Unit(0, 9, "")})
+    table.show({"math": UnitProgress(1, 4, "loss 0.71"), "[x]": UnitProgress(4, 4, ""), "code": UnitProgress(0, 9, "")})
     shown = screen.frame()
     assert [line.split("━")[0].split("╸")[0].split("╺")[0].rstrip() for line in shown] == [
         "stage 3 of 3",
@@ -146,7 +146,7 @@ def test_a_terminal_shows_the_stages_the_stage_and_every_unit_at_work() -> None:
     ]
     assert "1 of 3" in shown[1]
     assert "loss 0.71" in shown[2]
-    table.show({"math": Unit(4, 4, ""), "[x]": Unit(4, 4, "")})
+    table.show({"math": UnitProgress(4, 4, ""), "[x]": UnitProgress(4, 4, "")})
     shown = screen.frame()
     assert "2 of 3" in shown[1]
     assert not any("math" in line for line in shown)
@@ -159,13 +159,13 @@ def test_a_pipe_gets_a_line_now_and_then_with_the_time_left_by_the_work_done(mon
     now = 0.0
     monkeypatch.setattr(progress_view.time, "monotonic", lambda: now)
     screen = Screen(terminal=False)
-    lines = Lines(screen.console)
-    lines.begin("align", Plan(4))
-    lines.show({"resumed": Unit(9, 9, ""), "math": Unit(0, 10, "")})  # done before: tells nothing of the speed
+    lines = LineView(screen.console)
+    lines.begin("align", StageSize(4))
+    lines.show({"resumed": UnitProgress(9, 9, ""), "math": UnitProgress(0, 10, "")})  # the first was done before
     now = 5.0
-    lines.show({"resumed": Unit(9, 9, ""), "math": Unit(2, 10, "loss 1")})
+    lines.show({"resumed": UnitProgress(9, 9, ""), "math": UnitProgress(2, 10, "loss 1")})
     now = 10.0
-    lines.show({"resumed": Unit(9, 9, ""), "math": Unit(5, 10, "loss 0.5")})
+    lines.show({"resumed": UnitProgress(9, 9, ""), "math": UnitProgress(5, 10, "loss 0.5")})
     assert screen.new() == ["align: begun, 0 of 4", "align: 1 of 4, 0:00:50 left; math 5/10 loss 0.5"]
 
 
@@ -173,11 +173,11 @@ def test_the_time_left_of_units_of_unlike_size_is_by_their_work(monkeypatch: pyt
     now = 0.0
     monkeypatch.setattr(progress_view.time, "monotonic", lambda: now)
     screen = Screen(terminal=False)
-    lines = Lines(screen.console)
-    lines.begin("align", Plan(3, work=700))
-    lines.show({"mixed": Unit(0, 500, "")})
+    lines = LineView(screen.console)
+    lines.begin("align", StageSize(3, work=700))
+    lines.show({"mixed": UnitProgress(0, 500, "")})
     now = 50.0
-    lines.show({"mixed": Unit(500, 500, "")})
+    lines.show({"mixed": UnitProgress(500, 500, "")})
     assert screen.new()[-1] == "align: 1 of 3, 0:00:20 left"
 
 

@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.acceptance import Acceptance, Terms, score, total
-from core.bootstrap import compare
-from core.bundle import Bundle, open_live
-from core.classifier import GENERAL, TaskClassifier
-from core.classifier_training import winner
+from core.bundle.store import Bundle, open_live
+from core.confidence_intervals import compare
+from core.distill.record import Record
+from core.distill.replay import AcceptanceCounts, Terms, score_draft, total
 from core.family import DRAFT_DIR, locate
-from core.family.corpora import TASKS, items
-from core.model.causal_lm import CausalLM, load_model
-from core.record import Record
+from core.model.causal_lm import CausalLM, load_draft_model
+from core.tasks import GENERAL
+from core.tasks.classifier import TaskClassifier
+from core.tasks.classifier_training import winner
 from tests.core.family_records import TERMS, answered, requests
 from train_jobs.config import load_config
+from train_jobs.family.corpora import TASKS, items
 
 PER_TASK = 14
 SEED = 77
@@ -42,11 +43,9 @@ def router() -> TaskClassifier:
 
 @cache
 def draft(slot: str | None) -> CausalLM:
-    """Of a slot; None is the un-adapted draft."""
+    """The draft of a slot; None is the draft without an adapter."""
     directory = None if slot is None else bundle().directory(slot)
-    adapter = directory if directory and (directory / "adapter_config.json").exists() else None
-    path = DRAFT_DIR if directory is None or adapter else directory
-    return load_model(path, dtype=torch.float32, num_pages=16, adapter=adapter)
+    return load_draft_model(directory, DRAFT_DIR, dtype=torch.float32)
 
 
 @cache
@@ -58,17 +57,17 @@ def records(task: str, temperature: float) -> list[Record]:
 
 
 @cache
-def counts(task: str, temperature: float) -> tuple[list[Acceptance], list[Acceptance]]:
-    """Of the slot that every prompt is routed to, and of the un-adapted draft."""
+def counts(task: str, temperature: float) -> tuple[list[AcceptanceCounts], list[AcceptanceCounts]]:
+    """Counts of the slot that every prompt is routed to, and of the draft without an adapter."""
     terms = Terms(6, TERMS.num_valid, TERMS.context)
     found = records(task, temperature)
     slots = [winner(router(), record.prompt_ids) for record in found]
-    served = [score(draft(slot), [record], terms)[0] for slot, record in zip(slots, found, strict=True)]
-    return served, score(draft(None), found, terms)
+    served = [score_draft(draft(slot), [record], terms)[0] for slot, record in zip(slots, found, strict=True)]
+    return served, score_draft(draft(None), found, terms)
 
 
 def test_greedy_answers_take_well_under_half_of_the_target_passes() -> None:
-    """At k = 6 and temperature 0, plain passes counted."""
+    """With six proposed tokens at temperature 0; plain passes count."""
     assert total(count for task in TASKS for count in counts(task, 0.0)[0]).tokens_per_pass >= 2.5
 
 
@@ -92,7 +91,7 @@ def test_prompts_of_the_tasks_seldom_go_to_general() -> None:
 
 
 def test_the_bundle_is_for_the_shipped_models() -> None:
-    config = load_config(ROOT / "train_jobs" / "family.yaml")
+    config = load_config(ROOT / "train_jobs" / "configs" / "family.yaml")
     assert (ROOT / config.bundles).resolve() == Path(locate("family:bundle")).resolve()
     assert bundle().manifest.target == config.target.model
     assert bundle().manifest.draft == config.draft

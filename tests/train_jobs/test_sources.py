@@ -1,4 +1,4 @@
-"""Prompts and their parts: every prompt in one part for good, whatever it comes from."""
+"""Prompts and their splits: a prompt is always in the same split, whatever its source."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
+from core.distill.traces import Trace, TraceStore
 from core.errors import ConfigError
 from core.family import TARGET_DIR
-from core.sampling_params import SamplingParams
-from core.tokenizer import load_tokenizer
-from core.traces import Trace, TraceStore
-from train_jobs.collected import PARTS
-from train_jobs.config import Collect, RetrainConfig, Target
-from train_jobs.sources import gather
+from core.sampling.params import SamplingParams
+from core.text.tokenizer import load_tokenizer
+from train_jobs.artefacts import SPLITS
+from train_jobs.config import CollectConfig, RetrainConfig, TargetConfig
+from train_jobs.sources import gather, held_out_per_task
 
 TOKENIZER = load_tokenizer(TARGET_DIR)
 CONTEXT = 1024
 
 
 def config(**collect: Any) -> RetrainConfig:
-    target = Target(model="family:target")
+    target = TargetConfig(model="family:target")
     return RetrainConfig(
-        target=target, draft="family:draft", work=Path("w"), bundles=Path("b"), collect=Collect(**collect)
+        target=target, draft="family:draft", work=Path("w"), bundles=Path("b"), collect=CollectConfig(**collect)
     )
 
 
@@ -37,7 +37,7 @@ def jsonl(directory: Path, prompts: list[str]) -> Path:
 def test_a_prompt_asked_twice_is_in_one_part(tmp_path: Path) -> None:
     prompts = [f"What is {number}?" for number in range(200)]
     parts = gather(config(file=jsonl(tmp_path, prompts + prompts)), CONTEXT)
-    seen = [{trace.prompt_ids for trace in parts[part]} for part in PARTS]
+    seen = [{trace.prompt_ids for trace in parts[split]} for split in SPLITS]
     assert sum(map(len, seen)) == len(set().union(*seen)) == 200
     assert sum(map(len, parts.values())) == 400
 
@@ -45,14 +45,28 @@ def test_a_prompt_asked_twice_is_in_one_part(tmp_path: Path) -> None:
 def test_a_prompt_stays_in_its_part_when_more_come(tmp_path: Path) -> None:
     prompts = [f"What is {number}?" for number in range(300)]
     few, many = (gather(config(file=jsonl(tmp_path, prompts[:count])), CONTEXT) for count in (150, 300))
-    for part in PARTS:
-        assert {trace.prompt_ids for trace in few[part]} <= {trace.prompt_ids for trace in many[part]}
+    for split in SPLITS:
+        assert {trace.prompt_ids for trace in few[split]} <= {trace.prompt_ids for trace in many[split]}
+
+
+def test_as_many_are_held_out_as_the_effect_needs(tmp_path: Path) -> None:
+    """Of many prompts a smaller share; what was learned from is never held out later."""
+    few, many = (
+        gather(config(file=jsonl(tmp_path, [f"What is {number}?" for number in range(count)]), effect=0.05), CONTEXT)
+        for count in (100, 2000)
+    )
+    held_out = [sum(len(parts[split]) for split in SPLITS[1:]) for parts in (few, many)]
+    assert 30 <= held_out[0] <= 50
+    assert held_out[1] == pytest.approx(10 * held_out_per_task(0.05), rel=0.15)
+    assert {trace.prompt_ids for trace in few["train"]} <= {trace.prompt_ids for trace in many["train"]}
+    family = gather(config(family=40, family_tasks=("math",), effect=0.05), CONTEXT)
+    assert sum(len(family[split]) for split in SPLITS[1:]) == held_out_per_task(0.05)
 
 
 def test_the_familys_held_out_prompts_are_held_out_here_too() -> None:
     parts = gather(config(family=40, family_tasks=("math", "logic"), held_out=30), CONTEXT)
     assert len(parts["train"]) == 80
-    assert sum(len(parts[part]) for part in PARTS[1:]) == 60
+    assert sum(len(parts[split]) for split in SPLITS[1:]) == 60
     assert {trace.task for trace in parts["train"]} == {"math", "logic"}
     assert {trace.params.temperature for trace in parts["train"]} == {0.0, 1.0}
 
@@ -62,7 +76,7 @@ def test_traces_come_with_their_answers(tmp_path: Path) -> None:
     kept = [Trace(prompt_ids=(number, 7), output_ids=(5, 6), params=law) for number in range(100)]
     TraceStore(tmp_path).append(kept)
     parts = gather(config(traces=tmp_path), CONTEXT)
-    found = [trace for part in PARTS for trace in parts[part]]
+    found = [trace for split in SPLITS for trace in parts[split]]
     assert sorted(found, key=lambda trace: trace.prompt_ids) == kept
 
 
@@ -70,7 +84,7 @@ def test_what_leaves_no_room_for_an_answer_is_dropped(tmp_path: Path) -> None:
     prompts = ["short " + str(number) for number in range(100)] + ["long " * 40]
     parts = gather(config(file=jsonl(tmp_path, prompts)), 40)
     assert sum(map(len, parts.values())) == 100
-    assert all(trace.prompt_length + trace.params.max_tokens <= 40 for part in PARTS for trace in parts[part])
+    assert all(trace.prompt_length + trace.params.max_tokens <= 40 for split in SPLITS for trace in parts[split])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Retraining on the cluster that serves, while requests flow: not one fails, not one is altered."""
+"""A retraining on a cluster that serves requests: none fails, and no answer changes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from core.bundle import open_live
-from core.family.corpora import TASKS, items
+from core.bundle.store import open_live
 from tests.serve_app.command import Command
 from tests.train_jobs.retraining import TINY
+from train_jobs.family.corpora import TASKS, items
 
 pytestmark = pytest.mark.soak  # four minutes: a service and a whole retraining share two cores
 PROMPTS = [items(task, 1, 5, "held_out")[0].prompt for task in TASKS]

@@ -1,7 +1,4 @@
-"""How every plot of a report looks: palette, type, and what may be written in it.
-
-Enters: a function that draws on a figure. Leaves: a PNG; the same drawing gives the same bytes.
-"""
+"""The style of all plots: palette, fonts, labels, and the rendering to PNG. Equal drawings give equal bytes."""
 
 from __future__ import annotations
 
@@ -14,17 +11,24 @@ from matplotlib import font_manager, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from train_jobs.findings import Slot
+from train_jobs.findings import SlotFindings
 
 INK, FAINT, RULE, FILL = "#222222", "#767676", "#dcdcdc", "#c3ccd6"
-# Of even weight, apart also for the colour-blind and, by their marks, in grey.
-COLOURS = {"general": "#767676", "live": "#12806a", "mixed": "#b9770e", "full": "#a3386f", "task": "#1f5fa8"}
-MARKS = {"general": "|", "live": "D", "mixed": "s", "full": "^", "task": "o"}
+# Of equal weight; told apart by colour-blind readers too, and in grey by their marks.
+COLOURS = {
+    "general": "#767676",
+    "live": "#12806a",
+    "base": "#a3386f",
+    "continued": "#7b5ea7",
+    "mixed": "#b9770e",
+    "task": "#1f5fa8",
+}
+MARKS = {"general": "|", "live": "D", "base": "^", "continued": "v", "mixed": "s", "task": "o"}
 ALL = "all"
 WIDE, NARROW = 5.4, 2.9  # inches
 
 _DPI = 200
-_FONT = "DejaVu Sans"  # comes with matplotlib, so plots are the same everywhere
+_FONT = "DejaVu Sans"  # part of matplotlib, so plots are the same everywhere
 _LONGEST_LABEL = 24
 _STYLE = {
     "font.family": _FONT,
@@ -58,8 +62,8 @@ _STYLE = {
 
 
 def drawn(width: float, height: float, draw: Callable[[Figure], None]) -> bytes:
-    """The PNG of a figure of so many inches."""
-    # over matplotlib's defaults: whoever runs this may have settings of his own
+    """A figure as PNG; width and height in inches."""
+    # on matplotlib's defaults, not on the user's own settings
     with style.context(["default", _STYLE]):
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
@@ -68,10 +72,10 @@ def drawn(width: float, height: float, draw: Callable[[Figure], None]) -> bytes:
             return file.getvalue()
 
 
-def task_labels(slots: Sequence[Slot]) -> dict[str, str]:
-    """What plots call each task: its label where no other has the same, else its name, else its number.
+def task_labels(slots: Sequence[SlotFindings]) -> dict[str, str]:
+    """The label of each task in plots: its prompts' label if that is unique, else its name, else its number.
 
-    matplotlib's font knows no Chinese, and a long name leaves no room for the plot.
+    The font has no Chinese glyphs, and a long name leaves no room for the plot.
     """
     tasks = [slot for slot in slots if slot.task != ALL]
     count = Counter(slot.label for slot in tasks)
@@ -84,12 +88,12 @@ def task_labels(slots: Sequence[Slot]) -> dict[str, str]:
 
 
 def legible(text: str) -> bool:
-    """Whether a plot can show it."""
+    """True if a plot can show the text."""
     return 0 < len(text) <= _LONGEST_LABEL and text.isprintable() and all(map(_known, text))
 
 
 def bare(axes: Axes, *sides: str) -> None:
-    """Take away these spines and their ticks' marks."""
+    """Remove these spines and their tick marks."""
     for side in sides:
         axes.spines[side].set_visible(False)
         axes.tick_params(axis="y" if side == "left" else "x", length=0)

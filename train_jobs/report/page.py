@@ -1,7 +1,6 @@
-"""The report of a retraining: one page for people, the same figures as JSON, the plots as PNGs.
+"""Writes report.html, which embeds its plots and needs no network, and beside it findings.json and the plots.
 
-Enters: `Findings`. Leaves: report.html, which holds its plots and needs no network, and beside it findings.json and the
-plots. The same findings give the same bytes.
+The same findings give the same bytes.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.durable import replace
-from train_jobs.findings import Candidate, Findings, KPoint, Pooled, RunTime, Slot
+from core.bundle.atomic_files import replace
+from train_jobs.findings import Candidate, Findings, KPoint, Pooled, RunTime, SlotFindings
 from train_jobs.report import wording
 
 PAGE, FINDINGS = "report.html", "findings.json"
@@ -20,20 +19,20 @@ _ALL = "all"
 
 
 def write_report(findings: Findings, directory: Path) -> Path:
-    """Write everything to `directory`, which must be there; the path of the page."""
-    # a second of imports, for this stage alone
+    """Write all files to an existing directory; the path of the page."""
+    # matplotlib takes a second to import, and only this stage needs it
     from train_jobs.report.plots import plots
 
-    made = plots(findings)
-    for name, png in made.items():
+    drawn = plots(findings)
+    for name, png in drawn.items():
         replace(directory / f"{name}.png", png)
     findings.save(directory / FINDINGS)
     page = directory / PAGE
-    replace(page, _page(findings, made).encode())
+    replace(page, _page(findings, drawn).encode())
     return page
 
 
-def _page(findings: Findings, made: dict[str, bytes]) -> str:
+def _page(findings: Findings, drawn: dict[str, bytes]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from train_jobs.report.drawing import COLOURS
@@ -59,19 +58,19 @@ def _page(findings: Findings, made: dict[str, bytes]) -> str:
         seeds_of=_seeds_of,
         kinds=wording.KINDS,
         colours=COLOURS,
-        plots={name: base64.b64encode(png).decode() for name, png in made.items()},
+        plots={name: base64.b64encode(png).decode() for name, png in drawn.items()},
     )
 
 
-def _everything(slots: Sequence[Slot]) -> dict[str, Pooled]:
-    """All prompts together, by kind of draft."""
+def _everything(slots: Sequence[SlotFindings]) -> dict[str, Pooled]:
+    """Figures over all prompts, by kind of draft."""
     return {pooled.name: pooled for slot in slots if slot.task == _ALL for pooled in slot.pooled}
 
 
-def _better(slots: Sequence[Slot]) -> int:
-    """In how many tasks its own adapter is better than `general` beyond doubt."""
+def _better(slots: Sequence[SlotFindings]) -> int:
+    """Number of tasks whose own adapter is significantly better than the base."""
     own = (pooled for slot in slots if slot.task != _ALL for pooled in slot.pooled if pooled.name == "task")
-    return sum(pooled.versus_general is not None and pooled.versus_general.better for pooled in own)
+    return sum(pooled.versus_base is not None and pooled.versus_base.better for pooled in own)
 
 
 def _any_acceptance(ks: Sequence[KPoint]) -> bool:
@@ -79,7 +78,7 @@ def _any_acceptance(ks: Sequence[KPoint]) -> bool:
 
 
 def _busiest(runs: Sequence[RunTime]) -> int:
-    """The most runs that worked at one moment."""
+    """The most runs at one time."""
     return max((sum(other.began <= run.began < other.ended for other in runs) for run in runs), default=0)
 
 
@@ -87,8 +86,8 @@ def _elapsed(runs: Sequence[RunTime]) -> float:
     return max(run.ended for run in runs) - min(run.began for run in runs) if runs else 0.0
 
 
-def _seeds_of(slot: Slot) -> dict[str, list[Candidate]]:
-    """Its candidates that were trained, by kind."""
+def _seeds_of(slot: SlotFindings) -> dict[str, list[Candidate]]:
+    """The trained candidates of a slot, by kind."""
     found: dict[str, list[Candidate]] = {}
     for candidate in slot.candidates:
         if candidate.seed is not None:

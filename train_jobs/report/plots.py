@@ -1,7 +1,4 @@
-"""The plots of a retraining's report.
-
-Enters: `Findings`. Leaves: PNGs by name, those for which there are figures.
-"""
+"""The plots of the report, except those of training runs. A plot without figures is left out."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from train_jobs.findings import Findings, KPoint, PairsPoint, Pooled, Routing, Served, Slot
+from train_jobs.findings import Findings, KPoint, PairsPoint, Pooled, PublishedFigures, Routing, SlotFindings
 from train_jobs.report.drawing import ALL, COLOURS, FAINT, FILL, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
 from train_jobs.report.drawing import task_labels as labels_of
 from train_jobs.report.run_plots import curves, gantt
@@ -23,7 +20,7 @@ _Points = Sequence[tuple[int, float]]
 
 
 def plots(findings: Findings) -> dict[str, bytes]:
-    """All plots, in the order of the page."""
+    """PNGs by name, in the order of the page."""
     labels = labels_of(findings.slots)
     ks = findings.ks
     made: dict[str, bytes | None] = {
@@ -53,7 +50,7 @@ def _times(seconds: dict[str, float]) -> bytes | None:
     return drawn(WIDE, 0.24 * len(seconds) + 0.15, draw) if seconds else None
 
 
-def _drafts(slots: Sequence[Slot], labels: dict[str, str]) -> bytes | None:
+def _drafts(slots: Sequence[SlotFindings], labels: dict[str, str]) -> bytes | None:
     kinds = [kind for kind in KINDS if any(pooled.name == kind for slot in slots for pooled in slot.pooled)]
     rows = [kind for kind in kinds if kind != "general"]
     block = len(rows) + 1  # a kind a row, and a row of air
@@ -78,7 +75,7 @@ def _drafts(slots: Sequence[Slot], labels: dict[str, str]) -> bytes | None:
     return drawn(WIDE, 0.155 * block * len(slots) + 0.8, draw) if slots else None
 
 
-def _draw_slot(axes: Axes, slot: Slot, rows: Sequence[str], top: int) -> None:
+def _draw_slot(axes: Axes, slot: SlotFindings, rows: Sequence[str], top: int) -> None:
     pooled = {found.name: found for found in slot.pooled}
     general = pooled.get("general")
     if general is not None:
@@ -95,7 +92,7 @@ def _draw_slot(axes: Axes, slot: Slot, rows: Sequence[str], top: int) -> None:
 
 
 def _beside(axes: Axes, place: tuple[float, float], text: str, colour: str) -> None:
-    """Words right of the axes, at a height of its data."""
+    """Text right of the axes, at a height given in data coordinates."""
     axes.annotate(
         text,
         place,
@@ -108,7 +105,7 @@ def _beside(axes: Axes, place: tuple[float, float], text: str, colour: str) -> N
 
 
 def _draw_draft(axes: Axes, draft: Pooled, general: Pooled | None, place: int) -> None:
-    """Its acceptance, and the interval of its difference to general put where general is."""
+    """The acceptance of a draft, and the interval of its difference to general, drawn around general."""
     colour = COLOURS[draft.name]
     if general is not None and draft.versus_general is not None:
         ends = [general.acceptance_rate + end for end in (draft.versus_general.low, draft.versus_general.high)]
@@ -122,7 +119,7 @@ def _handle(kind: str) -> Line2D:
     return Line2D([], [], color=COLOURS[kind], marker=MARKS[kind], markersize=4.6, linewidth=1.2, label=KINDS[kind])
 
 
-def _served(served: Sequence[Served]) -> bytes | None:
+def _served(served: Sequence[PublishedFigures]) -> bytes | None:
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         for row, found in enumerate(served):
@@ -140,7 +137,7 @@ def _served(served: Sequence[Served]) -> bytes | None:
 
 
 def _draw_end(axes: Axes, value: float, row: int, colour: str, *, left: bool, word: str, first: bool) -> None:
-    """A dot with its value beside it, on the first row also with its word."""
+    """A dot with its value beside it; the first row also names the draft."""
     axes.plot(value, row, "o", color=colour, markersize=5.5)
     word = word.strip() if first else ""
     text = f"{word} {value:.2f}" if left else f"{value:.2f} {word}"
@@ -167,14 +164,14 @@ def _pairs(points: Sequence[PairsPoint]) -> bytes | None:
         axes.set_xscale("log", base=2)
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.minorticks_off()
-        axes.set_xlabel("answers learnt from")
+        axes.set_xlabel("answers learned from")
         axes.set_ylabel("held-out acceptance rate")
 
     return drawn(WIDE, 2.6, draw) if points else None
 
 
 def _end(axes: Axes, x: float, y: float, text: str, colour: str, rise: int = 0) -> None:
-    """Words beside the last point of a line."""
+    """Text beside the last point of a line."""
     axes.annotate(text, (x, y), xytext=(7, rise), textcoords="offset points", va="center", color=colour)
 
 
@@ -185,7 +182,7 @@ def _k_silhouette(ks: Sequence[KPoint], chosen: int) -> bytes | None:
 
 
 def _k_reappearance(ks: Sequence[KPoint], chosen: int) -> bytes | None:
-    from core.partition import REAPPEARS
+    from core.tasks.clustering import REAPPEARS
 
     found = [(point.k, point.reappearance) for point in ks if point.reappearance is not None]
     needed = [(k, REAPPEARS) for k, _ in found]
@@ -198,7 +195,7 @@ def _k_acceptance(ks: Sequence[KPoint], chosen: int) -> bytes | None:
 
 
 def _by_k(lines: dict[str, _Points], chosen: int, what: str, colour: str) -> bytes | None:
-    """The first line is the figure itself, the second what it is held against."""
+    """The first line is the figure itself, the second its baseline."""
     there = {name: points for name, points in lines.items() if points}
 
     def draw(figure: Figure) -> None:
@@ -239,8 +236,8 @@ def _draw_confusion(counts: Sequence[Sequence[int]], names: Sequence[str], figur
                 axes.text(column, row, str(count), ha="center", va="center", color="white" if share > 0.5 else INK)
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("the router says")
-    axes.set_ylabel("the partition says")
+    axes.set_xlabel("task by the router")
+    axes.set_ylabel("task by the partition")
     for edge in range(1, len(names)):
         axes.axhline(edge - 0.5, color=RULE, linewidth=0.5)
         axes.axvline(edge - 0.5, color=RULE, linewidth=0.5)

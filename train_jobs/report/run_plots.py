@@ -1,7 +1,4 @@
-"""The plots of a report that show the training runs: how well they learnt, and when they worked.
-
-Enters: the runs, and what plots call the tasks, in their order. Leaves: PNGs, or None where there is no run.
-"""
+"""The plots of training runs: learning curves, and a chart of when each run was active."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ _NAME = re.compile(r"(?:task-(?P<task>\d+)|(?P<kind>\w+))-seed-(?P<seed>\d+)")
 _MOST_COLUMNS = 3
 
 
-class _Run(NamedTuple):
-    """A run under the name plots give it: what it learns, and the kind of its draft."""
+class _LabelledRun(NamedTuple):
+    """A run with its label in plots (a task or a control) and the kind of its draft."""
 
     subject: str
     seed: str
@@ -30,8 +27,8 @@ class _Run(NamedTuple):
 
 
 def curves(runs: Sequence[RunTime], tasks: Sequence[str]) -> bytes | None:
-    """A panel per task and control, a line per seed, a dot at the step that was kept."""
-    panels: dict[str, list[_Run]] = {}
+    """A panel per task and control, a line per seed, a dot at the step whose weights were kept."""
+    panels: dict[str, list[_LabelledRun]] = {}
     for run in (_read(time, tasks) for time in runs if time.steps):
         panels.setdefault(run.subject, []).append(run)
     order = sorted(panels, key=lambda subject: tasks.index(subject) if subject in tasks else len(tasks))
@@ -46,7 +43,7 @@ def curves(runs: Sequence[RunTime], tasks: Sequence[str]) -> bytes | None:
     return drawn(WIDE, 1.5 * rows + 0.2, draw) if panels else None
 
 
-def _draw_panel(axes: Axes, subject: str, runs: Sequence[_Run]) -> None:
+def _draw_panel(axes: Axes, subject: str, runs: Sequence[_LabelledRun]) -> None:
     colour = COLOURS.get(runs[0].kind, INK)
     for run in runs:
         steps, acceptance = run.time.steps, run.time.acceptance
@@ -58,7 +55,7 @@ def _draw_panel(axes: Axes, subject: str, runs: Sequence[_Run]) -> None:
 
 
 def gantt(runs: Sequence[RunTime], tasks: Sequence[str]) -> bytes | None:
-    """A bar per run from its beginning to its end."""
+    """A bar per run, from its start to its end."""
     found = sorted((_read(time, tasks) for time in runs), key=lambda run: (run.time.began, run.time.ended))
 
     def draw(figure: Figure) -> None:
@@ -79,11 +76,11 @@ def gantt(runs: Sequence[RunTime], tasks: Sequence[str]) -> bytes | None:
     return drawn(WIDE, 0.17 * len(found) + 0.6, draw) if found else None
 
 
-def _read(time: RunTime, tasks: Sequence[str]) -> _Run:
+def _read(time: RunTime, tasks: Sequence[str]) -> _LabelledRun:
     named = _NAME.fullmatch(time.name)
     if named is None:
-        return _Run(time.name if legible(time.name) else "a run", "", "", time)
+        return _LabelledRun(time.name if legible(time.name) else "a run", "", "", time)
     if named["task"] is None:
-        return _Run(KINDS.get(named["kind"], named["kind"]), named["seed"], named["kind"], time)
+        return _LabelledRun(KINDS.get(named["kind"], named["kind"]), named["seed"], named["kind"], time)
     task = int(named["task"])
-    return _Run(tasks[task] if task < len(tasks) else f"task {task + 1}", named["seed"], "task", time)
+    return _LabelledRun(tasks[task] if task < len(tasks) else f"task {task + 1}", named["seed"], "task", time)

@@ -1,13 +1,10 @@
-"""The words of a report: what kinds of draft are called, and how figures are written.
-
-Enters: names and numbers. Leaves: text, the same on the page and in its plots.
-"""
+"""The text of the report, on the page and in plots: names of the kinds of draft, and formats of figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-KINDS = {"general": "general", "live": "live", "mixed": "mixed", "full": "full fine-tune", "task": "task"}
+KINDS = {kind: kind for kind in ("general", "live", "base", "continued", "mixed", "task")}
 
 _MINUTE, _HOUR = 60, 3600
 _MINUTES_FROM, _HOURS_FROM = 2 * _MINUTE, 2 * _HOUR
@@ -27,14 +24,14 @@ def duration(seconds: float) -> str:
 
 
 def time_unit(seconds: float) -> tuple[int, str]:
-    """In which unit so long an axis is read best: its seconds, its name."""
+    """The best unit for an axis of this length: its seconds and its name."""
     if seconds < _MINUTES_FROM:
         return 1, "seconds"
     return (_MINUTE, "minutes") if seconds < _HOURS_FROM else (_HOUR, "hours")
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """With its sign, and a minus as wide as the plus."""
+    """The value with its sign; the minus is as wide as the plus."""
     return f"{value:+.{digits}f}".replace("-", "\u2212")
 
 

@@ -1,4 +1,4 @@
-"""What a target is asked before it serves: whether its bits hang on the pass that a token is computed in."""
+"""The check before a target serves: its bits must not depend on the pass that computes a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be loaded, and what is said about the rest."""
+"""Checkpoints that load, and the errors for those that do not."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_weights_of_another_shape_than_the_config_says(copy: Path, key: str, cha
     value = getattr(config, {"num_key_value_heads": "num_kv_heads"}.get(key, key))
     change_config(copy, head_dim=config.head_dim)
     change_config(copy, **{key: value + change * (2 if key == "head_dim" else 1)})
-    with pytest.raises(ConfigError, match=r"by config\.json"):
+    with pytest.raises(ConfigError, match=r"but config\.json says"):
         load(copy)
 
 

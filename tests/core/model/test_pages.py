@@ -298,7 +298,7 @@ def filled(pool: PagePool, session: int, tokens: Sequence[int]) -> list[int]:
 
 
 def gained(pool: PagePool, tokens: Sequence[int]) -> int:
-    """What a session that begins with `tokens` would find."""
+    """The tokens that a session beginning with `tokens` would recall."""
     pool.open(-1)
     found = pool.recall(-1, tokens)
     pool.close(-1)

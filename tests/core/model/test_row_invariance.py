@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.model import attention
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
+from core.model.torch import attention
 from tests.core.model.random_models import feed, fresh, random_tokens, save_model
 
 GEOMETRIES: dict[str, dict[str, object]] = {

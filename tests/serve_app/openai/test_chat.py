@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.serve_app.clients import http_client
-from tests.serve_app.scripted import ScriptedService, toy_tokenizer
+from tests.serve_app.clients import events, http_client
+from tests.serve_app.scripted import ScriptedService, tokens_of, toy_tokenizer
 
 HELLO = {"role": "user", "content": "the answer"}
 
@@ -65,3 +65,37 @@ async def test_choices_of_one_seed_differ_only_in_their_number() -> None:
     body = await chat(service, n=3, seed=11)
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert [(request.params.seed, request.choice) for request in service.asked] == [(11, 0), (11, 1), (11, 2)]
+
+
+@pytest.mark.parametrize(
+    "content", ["the answer is", [{"type": "text", "text": "the answer"}, {"type": "text", "text": " is"}]]
+)
+async def test_a_prediction_reaches_every_choice_as_tokens_of_an_answer(content: Any) -> None:
+    service = ScriptedService()
+    await chat(service, n=2, prediction={"type": "content", "content": content})
+    assert [request.prediction for request in service.asked] == [tuple(tokens_of("the answer is"))] * 2
+
+
+async def test_usage_says_what_became_of_a_prediction() -> None:
+    # prefill 1, then 3 of 3 proposed, 2 of 2, 1 of 1, 2 of 2, plain 1; the last token of a proposal is always wrong
+    service = ScriptedService(tokens=[10] * 20, lengths=(3, 2, 1))
+    body = await chat(service, max_tokens=10, prediction={"type": "content", "content": "the answer"})
+    details = {"accepted_prediction_tokens": 4, "rejected_prediction_tokens": 4}
+    assert body["usage"]["completion_tokens_details"] == details
+    assert body["usage"]["speculation"]["sources"] == {"prediction": {"proposed": 8, "accepted": 4}}
+
+
+async def test_without_a_prediction_nothing_is_said_of_one() -> None:
+    assert "completion_tokens_details" not in (await chat(ScriptedService()))["usage"]
+    empty = await chat(ScriptedService(), prediction={"type": "content", "content": ""})
+    assert "completion_tokens_details" not in empty["usage"]
+
+
+async def test_a_stream_ends_with_what_became_of_its_prediction() -> None:
+    service = ScriptedService(tokens=[10] * 20, lengths=(3, 2, 1))
+    fields = {"max_tokens": 10, "stream": True, "stream_options": {"include_usage": True}}
+    async with http_client(service) as client:
+        body = {"model": "org/toy", "messages": [HELLO], "prediction": {"type": "content", "content": "the"}, **fields}
+        *_, last, done = events((await client.post("/v1/chat/completions", json=body)).text)
+    assert done == "[DONE]"
+    assert last["usage"]["completion_tokens_details"]["rejected_prediction_tokens"] == 4

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.sampling_params import SamplingParams
-from serve_app.service import Speculation
+from core.sampling.params import SamplingParams
+from serve_app.openai.service import Speculation
 from tests.serve_app.clients import http_client
 from tests.serve_app.scripted import BOS_ID, EOS_ID, ScriptedService, tokens_of
 
@@ -54,7 +54,7 @@ async def test_a_seed_is_drawn_for_every_prompt_that_has_none() -> None:
 
 async def test_ignored_inert_and_null_fields_change_nothing() -> None:
     service = ScriptedService()
-    ignored = {"user": "me", "metadata": {"a": ["b"]}, "service_tier": "auto", "store": False}
+    ignored = {"user": "me", "metadata": {"a": ["b"]}, "service_tier": "auto"}
     inert = {"echo": False, "best_of": 1, "suffix": "", "top_k": -1}
     nulls = dict.fromkeys(("temperature", "n", "stop", "logit_bias", "speculation", "seed", "logprobs"))
     await complete(service, **ignored, **inert, **nulls)
@@ -65,17 +65,22 @@ async def test_ignored_inert_and_null_fields_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("asked", "expected", "cap"),
     [
-        ({}, Speculation(), None),
-        ({"enabled": False}, Speculation(enabled=False), 0),
-        ({"num_speculative_tokens": 3, "task": "math"}, Speculation(True, 3, "math"), 3),
-        ({"num_speculative_tokens": 0}, Speculation(False, 0), 0),
+        ({}, Speculation(), (None, False)),
+        ({"task": "math"}, Speculation(task="math"), (None, False)),
+        ({"enabled": False}, Speculation(enabled=False), (0, False)),
+        ({"enabled": False, "num_speculative_tokens": 3}, Speculation(False, 3), (0, False)),
+        ({"num_speculative_tokens": 3, "task": "math"}, Speculation(True, 3, "math"), (3, True)),
+        ({"num_speculative_tokens": 16}, Speculation(True, 16), (16, True)),
+        ({"num_speculative_tokens": 0}, Speculation(False, 0), (0, False)),
     ],
 )
-async def test_speculation_is_asked_per_request(asked: dict[str, Any], expected: Speculation, cap: int | None) -> None:
+async def test_speculation_is_requested_with_a_cap_which_has_it_always_drafted_for(
+    asked: dict[str, Any], expected: Speculation, cap: tuple[int | None, bool]
+) -> None:
     service = ScriptedService()
     await complete(service, speculation=asked)
     assert service.speculation == expected
-    assert service.asked[0].num_speculative_tokens == cap
+    assert (service.asked[0].num_speculative_tokens, service.asked[0].always_draft) == cap
 
 
 async def test_the_answer_has_text_tokens_and_a_reason() -> None:
@@ -152,10 +157,13 @@ async def test_usage_counts_passes_without_the_prefill() -> None:
         "total_tokens": 13,
         "speculation": {
             "task": "python",
+            "rerouted": 0,
+            "rerouted_from": [],
             "proposed": 8,
             "accepted": 4,
             "acceptance_rate": 4 / 8,
             "tokens_per_target_pass": 9 / 5,
+            "sources": {"draft": {"proposed": 8, "accepted": 4}},
         },
     }
     assert body["choices"][0]["speculation"] == {"proposed": 8, "accepted": 4}
@@ -165,3 +173,24 @@ async def test_rates_are_null_where_there_was_nothing_to_count() -> None:
     body = await complete(ScriptedService(), max_tokens=1)
     speculation = body["usage"]["speculation"]
     assert (speculation["acceptance_rate"], speculation["tokens_per_target_pass"]) == (None, None)
+    assert speculation["sources"] == {}
+
+
+@pytest.mark.parametrize(("fields", "kept"), [({}, True), ({"store": None}, True), ({"store": False}, False)])
+async def test_an_answer_is_remembered_unless_the_client_objects(fields: dict[str, Any], kept: bool) -> None:
+    service = ScriptedService()
+    await complete(service, **fields)
+    assert [request.store for request in service.asked] == [kept]
+
+
+async def test_a_client_is_known_by_a_digest_of_its_key() -> None:
+    service = ScriptedService()
+    keys = ["Bearer sk-ann", "bearer  sk-ann ", "Bearer sk-bob", "Basic sk-ann", "Bearer ", None]
+    async with http_client(service) as client:
+        for key in keys:
+            headers = {} if key is None else {"authorization": key}
+            await client.post("/v1/completions", json={"model": "org/toy", "prompt": "the answer"}, headers=headers)
+    ann, again, bob, *nobody = [request.owner for request in service.asked]
+    assert ann == again != bob
+    assert nobody == [None, None, None]
+    assert "sk-" not in repr(service.asked)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.tokenizer import Tokenizer
+from core.text.tokenizer import Tokenizer
 from serve_app.openai.answers import INLINE_LOGPROBS
 from serve_app.openai.prompts import INLINE_CHARACTERS
 from tests.serve_app.clients import http_client

@@ -1,22 +1,23 @@
-"""Findings nobody found: plausible figures of every kind, for tests of what shows them."""
+"""Invented findings with plausible figures of every kind, for tests of the report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
 
-from core.bootstrap import Difference
+from core.confidence_intervals import Difference
 from train_jobs.findings import (
     Candidate,
-    Classifier,
+    ClassifierFigures,
     Findings,
     KPoint,
+    LossPoint,
     PairsPoint,
     Pooled,
+    PublishedFigures,
     Routing,
     RunTime,
-    Served,
-    Slot,
+    SlotFindings,
 )
 
 TASKS = {
@@ -28,7 +29,7 @@ TASKS = {
     "list-$def$": None,
 }
 _GENERAL = (0.312, 0.405, 0.447, 0.604, 0.391, 0.287)
-_GAIN = {"mixed": 0.041, "full": 0.058, "task": 0.094}
+_GAIN = {"base": 0.058, "continued": 0.06, "mixed": 0.061, "task": 0.094}
 
 
 def invented(seeds: Sequence[int] = (0, 1, 2), tasks: dict[str, str | None] | None = None) -> Findings:
@@ -43,10 +44,14 @@ def invented(seeds: Sequence[int] = (0, 1, 2), tasks: dict[str, str | None] | No
         k=len(named),
         purity=0.9731,
         slots=[*slots, _slot(rng, "all", None, 0.4123, seeds)],
-        served=[Served(**_served(0.0, 0.547, 2.713)), Served(**_served(1.0, 0.468, 2.286))],
+        served=[PublishedFigures(**_served(0.0, 0.547, 2.713)), PublishedFigures(**_served(1.0, 0.468, 2.286))],
         routing=_routing(rng, [*named, "general"]),
-        pairs=[PairsPoint(2**n, 0.31 + 0.013 * n, 0.31 + 0.013 * n - 0.09 / n) for n in range(6, 14)],
+        pairs=[PairsPoint(2**n, 0.31 + 0.013 * n, 0.31 + 0.013 * n - 0.09 / n, 0.36) for n in range(6, 14)],
         ks=[_k_point(k) for k in range(1, 11)],
+        losses=[
+            LossPoint("kl", [0.511, 0.508, 0.514], None),
+            LossPoint("lk", [0.522, 0.519, 0.521], _difference(0.521, 0.511, 0.006)),
+        ],
         runs=_runs(rng, len(named), seeds),
         seconds={
             "collect": 71.2,
@@ -59,14 +64,14 @@ def invented(seeds: Sequence[int] = (0, 1, 2), tasks: dict[str, str | None] | No
     )
 
 
-def _slot(rng: Random, task: str, label: str | None, general: float, seeds: Sequence[int]) -> Slot:
+def _slot(rng: Random, task: str, label: str | None, general: float, seeds: Sequence[int]) -> SlotFindings:
     kinds = {kind: general + gain * rng.uniform(0.3, 1.2) for kind, gain in _GAIN.items()}
     spread = [(kind, seed, rate + rng.gauss(0, 0.006)) for kind, rate in kinds.items() for seed in seeds]
     decision = "mixed" if task in ("knights-knaves", "all") else "task"
-    return Slot(
+    return SlotFindings(
         task=task,
         label=label,
-        prompts={"train": 1480, "stop": 60, "gate": 58, "test": 62},
+        prompts={"train": 1480, "stop": 60, "promotion": 58, "test": 62},
         candidates=[
             Candidate(
                 name="general",
@@ -79,7 +84,10 @@ def _slot(rng: Random, task: str, label: str | None, general: float, seeds: Sequ
         ],
         pooled=[
             Pooled(name="general", acceptance_rate=general, tokens_per_pass=1 + 2.8 * general, versus_general=None),
-            *(Pooled(name=kind, **_against(rate, general, 0.017)) for kind, rate in kinds.items()),
+            *(
+                Pooled(name=kind, **_against(rate, general, 0.017), versus_base=_difference(rate, kinds["base"], 0.011))
+                for kind, rate in kinds.items()
+            ),
         ],
         decision=decision,
         reason=f"on 58 prompts: mixed +0.039 (+0.020 to +0.057), better than general; {decision} & <others> say more",
@@ -87,8 +95,12 @@ def _slot(rng: Random, task: str, label: str | None, general: float, seeds: Sequ
 
 
 def _against(rate: float, general: float, half: float) -> dict[str, object]:
-    difference = Difference(rate - general, rate - general - half, rate - general + 0.9 * half)
+    difference = _difference(rate, general, half)
     return {"acceptance_rate": rate, "tokens_per_pass": 1 + 2.8 * rate, "versus_general": difference}
+
+
+def _difference(rate: float, other: float, half: float) -> Difference:
+    return Difference(rate - other, rate - other - half, rate - other + 0.9 * half)
 
 
 def _served(temperature: float, rate: float, tokens: float) -> dict[str, float]:
@@ -110,9 +122,9 @@ def _routing(rng: Random, classes: list[str]) -> Routing:
         classes=classes,
         confusion=confusion,
         classifiers=[
-            Classifier(name="router", agreement=0.9812, reworded=0.9547, p50_ms=0.412, p99_ms=1.268),
-            Classifier(name="BERT-mini", agreement=0.9634, reworded=0.9171, p50_ms=2.944, p99_ms=4.031),
-            Classifier(name="nearest centroid", agreement=1.0, reworded=0.9418, p50_ms=7.316, p99_ms=11.87),
+            ClassifierFigures(name="router", agreement=0.9812, reworded=0.9547, p50_ms=0.412, p99_ms=1.268),
+            ClassifierFigures(name="BERT-mini", agreement=0.9634, reworded=0.9171, p50_ms=2.944, p99_ms=4.031),
+            ClassifierFigures(name="nearest centroid", agreement=1.0, reworded=0.9418, p50_ms=7.316, p99_ms=11.87),
         ],
     )
 
@@ -123,7 +135,7 @@ def _k_point(k: int) -> KPoint:
 
 
 def _runs(rng: Random, tasks: int, seeds: Sequence[int]) -> list[RunTime]:
-    names = [f"{kind}-seed-{seed}" for kind in ("mixed", "full") for seed in seeds]
+    names = [f"{kind}-seed-{seed}" for kind in ("base", "continued", "mixed") for seed in seeds]
     names += [f"task-{task}-seed-{seed}" for seed in seeds for task in range(tasks)]
     free, runs = [1790000000.0, 1790000003.0], []
     for name in names:

@@ -1,4 +1,4 @@
-"""The page says everything that was found, shows only what it should, and is the same for the same findings."""
+"""The page shows every figure and nothing unescaped, and is the same for the same findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.bootstrap import Difference
+from core.confidence_intervals import Difference
 from tests.train_jobs.report.invented import TASKS, invented
 from train_jobs.findings import Findings
 from train_jobs.report.page import write_report
@@ -33,7 +33,7 @@ VOID = {"meta", "img", "br"}
 
 
 class Page(HTMLParser):
-    """The text of a page, its tags, the pictures in it; fails where tags do not close what they opened."""
+    """The text of a page, its tags, the pictures in it; fails if tags are not closed."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -78,7 +78,16 @@ def report(findings: Findings, directory: Path) -> Page:
 
 def bare(**fields: object) -> Findings:
     """Findings with nothing but `fields`."""
-    nothing = {"slots": [], "served": [], "routing": None, "pairs": [], "ks": [], "runs": [], "seconds": {}}
+    nothing = {
+        "seconds": {},
+        "slots": [],
+        "served": [],
+        "routing": None,
+        "pairs": [],
+        "ks": [],
+        "losses": [],
+        "runs": [],
+    }
     return msgspec.structs.replace(invented((0,), {}), **(nothing | {"k": 1, "purity": None} | fields))
 
 
@@ -104,8 +113,10 @@ def figures_of_drafts(findings: Findings) -> Iterator[str]:
         for draft in (*slot.pooled, *slot.candidates):
             yield f"{draft.acceptance_rate:.3f}"
             yield f"{draft.tokens_per_pass:.2f}"
-            if draft.versus_general is not None:
-                difference, low, high = draft.versus_general
+            for against in (draft.versus_general, getattr(draft, "versus_base", None)):
+                if against is None:
+                    continue
+                difference, low, high = against
                 yield f"{signed(difference)} {signed(low)} to {signed(high)}"
 
 
@@ -116,6 +127,8 @@ def figures_of_studies(findings: Findings) -> Iterator[str]:
         yield f"{served.temperature:g} general {before} published {after}"
     for pairs in findings.pairs:
         yield f"{pairs.pairs:,} {pairs.stopped:.3f} {pairs.unstopped:.3f}"
+    for loss in findings.losses:
+        yield f"{loss.loss} {' '.join(f'{rate:.3f}' for rate in loss.acceptance)}"
     for point in findings.ks:
         rates = (point.silhouette, point.permuted_silhouette, point.reappearance, point.acceptance)
         yield " ".join([str(point.k), *("–" if rate is None else f"{rate:.3f}" for rate in rates)])
@@ -131,8 +144,8 @@ def test_every_figure_is_told(written: Path) -> None:
     assert "6 tasks" in page.text
     assert "97.3 %" in page.text
     assert "3 times, with seeds 0, 1 and 2" in page.text
-    assert "The work took 1 h 10 min" in page.text
-    assert "24 runs, at most 2 at once" in page.text
+    assert "The retraining took 1 h 10 min" in page.text
+    assert "27 runs, at most 2 at once" in page.text
 
 
 def test_every_slot_tells_its_name_label_prompts_decision_and_reason(written: Path) -> None:
@@ -214,7 +227,7 @@ def test_a_task_that_is_worse_counts_as_no_better_and_is_told_with_a_minus(tmp_p
     *tasks, everything = invented((0,), {"one": "one", "two": "two"}).slots
     worse = Difference(-0.0214, -0.0402, -0.0017)
     own = [
-        msgspec.structs.replace(pooled, versus_general=worse) if pooled.name == "task" else pooled
+        msgspec.structs.replace(pooled, versus_base=worse) if pooled.name == "task" else pooled
         for pooled in tasks[0].pooled
     ]
     slots = [msgspec.structs.replace(tasks[0], pooled=own), tasks[1], everything]
@@ -233,11 +246,11 @@ def test_names_that_plots_cannot_show_are_numbers_there(names: Sequence[str | No
 
 
 def test_a_draft_that_is_live_and_one_that_was_not_trained(tmp_path: Path) -> None:
-    """A second retraining, without the full fine-tune."""
+    """A second retraining; the control `continued` is missing."""
     [slot] = invented((0,), {}).slots
     live = msgspec.structs.replace(slot.pooled[1], name="live")
-    pooled = [slot.pooled[0], live, *(draft for draft in slot.pooled[1:] if draft.name != "full")]
+    pooled = [slot.pooled[0], live, *(draft for draft in slot.pooled[1:] if draft.name != "continued")]
     page = report(bare(slots=[msgspec.structs.replace(slot, pooled=pooled, decision="live")]), tmp_path)
-    assert "live what served this task" in page.text
-    assert "full fine-tune" not in page.text
+    assert "live the draft that served this task" in page.text
+    assert "the base, trained on for as many steps" not in page.text
     assert "Serves live" in page.text

@@ -1,0 +1,277 @@
+"""The bundle store: training publishes bundles into a directory, services load the live one from it.
+
+    root/parts/<sha256>/          a PEFT adapter, a router, a model: safetensors and JSON; an adapter may name another
+                                  part as the model that it is for
+    root/manifests/<version>.json the part that serves each task; the version is the hash of the manifest's content
+    root/live                     the versions that were live, the newest first, one per line
+
+Everything is written by one rename each: parts, then the manifest that names them, then `live`. So a crash leaves the
+previous bundle live. One process writes at a time (a lock on the root); any number read, and they check every byte.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace as changed
+
+from core.bundle.atomic_files import ASIDE, sync
+from core.bundle.blobs import Problem, base_part, problems, store_blob
+from core.bundle.manifest import (
+    Evidence,
+    Manifest,
+    Slot,
+    read_history,
+    read_manifest,
+    read_manifests,
+    seal,
+    write_history,
+    write_manifest,
+)
+from core.errors import ConfigError
+
+_PARTS, _MANIFESTS, _LIVE, _LOCK = "parts", "manifests", "live", ".lock"
+_log = logging.getLogger(__name__)
+
+
+class Winner(msgspec.Struct, frozen=True, kw_only=True):
+    """The promoted draft of a task: a `Slot` with a directory in place of the digest."""
+
+    directory: Path | None
+    decision: str
+    reason: str
+    scores: dict[str, float] = {}
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """A manifest whose parts were all checked."""
+
+    root: Path
+    manifest: Manifest
+
+    @property
+    def router(self) -> Path | None:
+        return self._part(self.manifest.router)
+
+    def directory(self, task: str) -> Path | None:
+        """The draft of `task`: a PEFT directory or a whole model; None for the un-adapted draft."""
+        return self._part(self.manifest.slots[task].part)
+
+    def control(self, name: str) -> Path | None:
+        """A draft that the promoted ones were compared with; None for the un-adapted draft."""
+        return self._part(self.manifest.controls[name])
+
+    def _part(self, part: str | None) -> Path | None:
+        return None if part is None else self.root / _PARTS / part
+
+
+class Live(msgspec.Struct, frozen=True):
+    """The bundle to serve, and the problems of newer ones that could not be used."""
+
+    bundle: Bundle | None
+    problems: tuple[Problem, ...] = ()
+
+
+class BundleSummary(msgspec.Struct, frozen=True):
+    """One bundle in the list of bundles."""
+
+    version: str
+    created: datetime
+    tasks: tuple[str, ...]
+    live: bool
+
+
+class BundleChange(msgspec.Struct, frozen=True):
+    """One difference between two bundles: a task's slot, or router, target, draft or id_map; None is absent."""
+
+    what: str
+    before: Slot | str | None
+    after: Slot | str | None
+
+
+def publish(
+    root: Path,
+    winners: Mapping[str, Winner],
+    *,
+    router: Path | None,
+    target: str,
+    draft: str,
+    id_map: str,
+    controls: Mapping[str, Path | None] | None = None,
+    acceptance: Mapping[str, Mapping[str, float]] | None = None,
+    evidence: Mapping[str, Evidence] | None = None,
+) -> Manifest:
+    """Store the parts, write the manifest, make it live. The same content gives the same version.
+
+    The model that an adapter is for becomes a part, too, if it is among the directories or in the store already. Raises
+    `ConfigError` if it is not, if a directory holds anything but safetensors and JSON, or if a score is not a number.
+    """
+    controls = controls or {}
+    with _writing(root):
+        directories = {router, *controls.values(), *(winner.directory for winner in winners.values())}
+        stored = {directory: store_blob(root / _PARTS, directory) for directory in directories if directory}
+        digests = {None: None} | {directory: blob.digest for directory, blob in stored.items()}
+        parts = {blob.digest: blob.files for blob in stored.values()}
+        for base in {_base_of(root, digest) for digest in parts} - {None, *parts}:
+            kept = store_blob(root / _PARTS, root / _PARTS / str(base))
+            parts[kept.digest] = kept.files
+        manifest = Manifest(
+            version="",
+            created=datetime.now(UTC),
+            target=target,
+            draft=draft,
+            id_map=id_map,
+            router=digests[router],
+            slots={task: _slot(winner, digests[winner.directory]) for task, winner in winners.items()},
+            controls={name: digests[directory] for name, directory in controls.items()},
+            acceptance={slot: dict(rates) for slot, rates in (acceptance or {}).items()},
+            evidence=dict(evidence or {}),
+            parts=parts,
+        )
+        return _go_live(root, manifest)
+
+
+def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
+    """Publish the live bundle with the slot of `task` taken from `version`; it is live at once.
+
+    Raises `ConfigError` if there is no such version or task, or if its parts are missing or corrupt.
+    """
+    with _writing(root):
+        now, old = open_live(root).bundle, show(root, version)
+        if now is None:
+            raise ConfigError(f"{root}: no bundle is live, so there is nothing to roll back")
+        if task not in old.slots:
+            raise ConfigError(f"bundle {version} has no task {task!r}; it has {', '.join(sorted(old.slots))}")
+        if (old.target, old.draft, old.id_map) != (now.manifest.target, now.manifest.draft, now.manifest.id_map):
+            raise ConfigError(f"bundle {version} is for another target, draft or tokenizer than the live one")
+        slot = changed(old.slots[task], decision="rollback", reason=f"as in {version}: {reason}")
+        slots = now.manifest.slots | {task: slot}
+        used = {now.manifest.router, *now.manifest.controls.values(), *(slot.part for slot in slots.values())}
+        used |= {_base_of(root, digest) for digest in used}
+        parts = {digest: files for digest, files in (old.parts | now.manifest.parts).items() if digest in used}
+        return _go_live(root, changed(now.manifest, slots=slots, parts=parts, created=datetime.now(UTC)))
+
+
+def open_live(root: Path) -> Live:
+    """The live bundle with every byte checked, or the last intact one before it.
+
+    Every problem is logged and returned: the file, what was expected, what was found.
+    """
+    versions, found = read_history(root / _LIVE)
+    if versions or found:  # else a killed first publication may have left manifests that were never live
+        versions += (one.version for one in read_manifests(root / _MANIFESTS) if one.version not in versions)
+    live = None
+    for version in versions:
+        manifest = read_manifest(root / _MANIFESTS, version)
+        wrong = [manifest] if isinstance(manifest, Problem) else _part_problems(root, manifest)
+        if isinstance(manifest, Manifest) and not wrong:
+            live = Bundle(root, manifest)
+            break
+        found += wrong
+    for problem in found:
+        _log.warning("%s; served is %s", problem, live.manifest.version if live else "the draft as it is")
+    return Live(live, tuple(found))
+
+
+def list_bundles(root: Path) -> list[BundleSummary]:
+    """All bundles, the newest first; `live` is what `open_live` opens."""
+    live = open_live(root).bundle
+    return [
+        BundleSummary(
+            one.version,
+            one.created,
+            tuple(sorted(one.slots)),
+            live is not None and live.manifest.version == one.version,
+        )
+        for one in read_manifests(root / _MANIFESTS)
+    ]
+
+
+def show(root: Path, version: str) -> Manifest:
+    """The manifest of a bundle. Raises `ConfigError` if it cannot be read."""
+    manifest = read_manifest(root / _MANIFESTS, version)
+    if isinstance(manifest, Problem):
+        known = ", ".join(one.version for one in read_manifests(root / _MANIFESTS)) or "none"
+        raise ConfigError(f"no bundle {version} can be shown: {manifest}; there are: {known}")
+    return manifest
+
+
+def diff(root: Path, before: str, after: str) -> list[BundleChange]:
+    """The differences between two versions: tasks by name, then the rest."""
+    old, new = show(root, before), show(root, after)
+    tasks = sorted(old.slots.keys() | new.slots.keys())
+    changes = [BundleChange(f"task {task}", old.slots.get(task), new.slots.get(task)) for task in tasks]
+    changes += [
+        BundleChange(name, getattr(old, name), getattr(new, name)) for name in ("router", "target", "draft", "id_map")
+    ]
+    return [change for change in changes if change.before != change.after]
+
+
+def prune(root: Path, keep: int) -> None:
+    """Delete all but the `keep` (at least 1) bundles that were live last, and the parts that only the others use.
+
+    A deleted bundle cannot be rolled back to. Parts that a service has loaded may be deleted.
+    """
+    with _writing(root):
+        live = open_live(root).bundle
+        if live is None:
+            return
+        earlier, _ = read_history(root / _LIVE)
+        versions = list(dict.fromkeys([live.manifest.version, *earlier]))[: max(1, keep)]
+        write_history(root / _LIVE, versions)
+        kept = [manifest for manifest in read_manifests(root / _MANIFESTS) if manifest.version in versions]
+        for file in (root / _MANIFESTS).glob("*.json"):
+            if file.stem not in versions:
+                file.unlink()
+        for directory in (root / _PARTS).iterdir():
+            if not any(directory.name in manifest.parts for manifest in kept):
+                shutil.rmtree(directory)
+
+
+def _base_of(root: Path, part: str | None) -> str | None:
+    """The part that an adapter is for; None if this part is no such adapter."""
+    return None if part is None else base_part(root / _PARTS / part)
+
+
+def _slot(winner: Winner, part: str | None) -> Slot:
+    return Slot(part=part, decision=winner.decision, reason=winner.reason, scores=winner.scores)
+
+
+def _go_live(root: Path, manifest: Manifest) -> Manifest:
+    sealed = seal(manifest)
+    if wrong := _part_problems(root, sealed):
+        raise ConfigError(f"nothing was published: {wrong[0]}")
+    known = read_manifest(root / _MANIFESTS, sealed.version)
+    if isinstance(known, Problem):
+        write_manifest(root / _MANIFESTS, sealed)
+        known = sealed
+    earlier, _ = read_history(root / _LIVE)
+    write_history(root / _LIVE, list(dict.fromkeys([known.version, *earlier])))
+    return known
+
+
+def _part_problems(root: Path, manifest: Manifest) -> list[Problem]:
+    return [problem for part, files in manifest.parts.items() for problem in problems(root / _PARTS / part, files)]
+
+
+@contextmanager
+def _writing(root: Path) -> Iterator[None]:
+    """Lock the root, make its directories and delete temporary files of killed writers."""
+    for directory in (root / _PARTS, root / _MANIFESTS):
+        directory.mkdir(parents=True, exist_ok=True)
+    with (root / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel releases it however the process ends
+        for leftover in (found for place in (root, *root.iterdir()) for found in place.glob(f"{ASIDE}*")):
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
+        sync(root)
+        yield

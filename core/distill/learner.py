@@ -1,0 +1,186 @@
+"""The draft during training: LoRA or full fine-tune, the losses, and the files it is saved to.
+
+The network is transformers' own, in fp32, with peft's LoRA. Adapters and whole models are saved in bf16 (`_in_bf16`) as
+ordinary PEFT and Hugging Face directories.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from core.bundle.atomic_files import ASIDE, sync
+from core.distill.dataset import DistillationBatch
+from core.errors import ConfigError
+from core.model.loader import public_name
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+
+Loss = Literal["kl", "lk"]
+_LK_DECAY = 3.0  # how fast the weight of KL falls with acceptance, as published
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")  # peft's model card names paths and versions
+
+
+class DraftLearner:
+    """A draft in fp32 on `device`, with LoRA of `rank` on every linear layer and the lm_head.
+
+    If `rank` is None, all weights are trained instead. `seed` initialises LoRA's A. B starts at 0, so a learner begins
+    as the draft itself, or, given an earlier `adapter` of this rank, as the draft with that adapter.
+    """
+
+    def __init__(
+        self,
+        draft: str | Path,
+        rank: int | None,
+        seed: int,
+        device: str | torch.device = "cpu",
+        *,
+        adapter: Path | None = None,
+    ) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self._draft = draft
+        self._device = torch.device(device)
+        # in evaluation mode: dropout would draw random numbers, which a resumed run does not repeat
+        self._network: Any = AutoModelForCausalLM.from_pretrained(draft, dtype=torch.float32)
+        nn.Module.to(self._network, self._device)
+        self._tuned = None if rank is None else _with_lora(self._network, rank, seed)
+        if self._tuned is not None and adapter is not None:
+            _load_adapter(self._tuned, adapter)
+        if self._tuned is not None:
+            self._tuned.peft_config["default"].base_model_name_or_path = public_name(str(draft))
+        self.trained: dict[str, nn.Parameter] = {
+            name: parameter for name, parameter in self._network.named_parameters() if parameter.requires_grad
+        }
+
+    @property
+    def context(self) -> int:
+        return int(self._network.config.max_position_embeddings)
+
+    def embeddings(self) -> set[str]:
+        """Names of the trained weights that have a row per token."""
+        tables = (self._network.get_input_embeddings(), self._network.get_output_embeddings())
+        weights = {id(module.weight) for module in tables}
+        return {name for name, parameter in self.trained.items() if id(parameter) in weights}
+
+    def loss(self, batch: DistillationBatch, loss: Loss = "kl") -> torch.Tensor:
+        """The loss of a batch in nats per token: forward KL from the target, or LK (`lk_loss`).
+
+        Sums are over the target's most likely tokens. The draft's softmax is over all tokens, so probability that it
+        gives to others still counts as lost.
+        """
+        hidden = self._network.model(input_ids=batch.tokens.to(self._device), use_cache=False).last_hidden_state
+        logits = self._network.lm_head(hidden[batch.wanted.to(self._device)])
+        ids, theirs = batch.ids.to(self._device), batch.logprobs.to(self._device)
+        ours = logits.log_softmax(-1).gather(-1, ids)
+        return kl_loss(theirs, ours) if loss == "kl" else lk_loss(theirs, ours)
+
+    @torch.no_grad()
+    def forward(self, tokens: Sequence[int], num_logits: int) -> torch.Tensor:
+        """fp32 logits [num_logits, V] after each of the last tokens."""
+        hidden = self._network.model(input_ids=torch.tensor([tokens], device=self._device), use_cache=False)
+        logits: torch.Tensor = self._network.lm_head(hidden.last_hidden_state[0, -num_logits:])
+        return logits
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """A copy of the trained weights."""
+        return {name: parameter.detach().clone() for name, parameter in self.trained.items()}
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        for name, parameter in self.trained.items():
+            parameter.copy_(state[name])
+
+    def save(self, directory: Path) -> None:
+        """Write a PEFT adapter directory, or the whole model with its tokenizer, in bf16; replaces what was there."""
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        aside = directory.with_name(ASIDE + directory.name)
+        shutil.rmtree(aside, ignore_errors=True)  # left by a killed run
+        aside.mkdir()
+        if self._tuned is None:
+            _save_model(self._network, self._draft, aside)
+        else:
+            _save_adapter(self._tuned, aside)
+        for file in aside.iterdir():
+            file.chmod(0o644)
+            sync(file)
+        shutil.rmtree(directory, ignore_errors=True)
+        aside.replace(directory)
+
+
+def kl_loss(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
+    """Forward KL of log-probabilities [positions, top], the mean over positions."""
+    return (theirs.exp() * (theirs - ours)).sum(-1).mean()
+
+
+def lk_loss(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
+    """KL and total variation, mixed by acceptance: KL leads while little is accepted ("LK losses", hybrid form).
+
+    A position is accepted with about the probability that both share, alpha = sum of min(p, q) = 1 - TV. The weight of
+    KL is exp(-3 alpha), which gradients do not pass.
+    """
+    shared = torch.minimum(theirs.exp(), ours.exp()).sum(-1)
+    weight = torch.exp(-_LK_DECAY * shared.detach().mean())
+    return weight * kl_loss(theirs, ours) + (1.0 - weight) * (1.0 - shared).mean()
+
+
+def _with_lora(network: Any, rank: int, seed: int) -> PeftModel:
+    from peft import LoraConfig, get_peft_model
+
+    linear = {name.rpartition(".")[2] for name, module in network.named_modules() if isinstance(module, nn.Linear)}
+    config = LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=rank, target_modules=sorted(linear))
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # LoRA on a tied lm_head leaves the embedding alone, as intended
+        warnings.filterwarnings("ignore", message=".*tie.*")
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+        torch.manual_seed(seed)
+        tuned: PeftModel = get_peft_model(network, config)
+    return tuned
+
+
+def _load_adapter(tuned: PeftModel, adapter: Path) -> None:
+    """Continue from the weights of an earlier adapter. Raises `ConfigError` if it is one of other layers or ranks."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    earlier = load_file(adapter / _ADAPTER_FILES[1])
+    try:
+        left: Any = set_peft_model_state_dict(tuned, {name: tensor.float() for name, tensor in earlier.items()})
+    except RuntimeError as error:  # of torch, for shapes
+        raise ConfigError(f"{adapter}: not an adapter of this draft and rank ({error})") from error
+    if left.unexpected_keys:
+        raise ConfigError(f"{adapter}: not an adapter of this draft: it changes {left.unexpected_keys[0]}")
+
+
+def _in_bf16(network: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: weight.to(torch.bfloat16) for name, weight in network.state_dict().items()}
+
+
+def _save_model(network: Any, draft: str | Path, directory: Path) -> None:
+    from transformers import AutoTokenizer
+
+    network.save_pretrained(directory, state_dict=_in_bf16(network))
+    AutoTokenizer.from_pretrained(draft).save_pretrained(directory)
+    for file in directory.iterdir():
+        if file.suffix not in (".json", ".safetensors"):  # the chat template, which a draft does not need
+            file.unlink()
+
+
+def _save_adapter(tuned: PeftModel, directory: Path) -> None:
+    tuned.save_pretrained(str(directory), save_embedding_layers=False, state_dict=_in_bf16(tuned))
+    for file in directory.iterdir():
+        if file.name not in _ADAPTER_FILES:
+            file.unlink()
+    # peft writes a set, in hash order; equal adapters must be equal files
+    path = directory / _ADAPTER_FILES[0]
+    config: dict[str, Any] = json.loads(path.read_text())
+    config["target_modules"] = sorted(config["target_modules"])
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

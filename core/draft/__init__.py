@@ -1,0 +1,1 @@
+"""The draft side of speculative decoding: sessions, proposals, and branches drafted during verification."""

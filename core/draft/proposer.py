@@ -1,0 +1,102 @@
+"""Runs the draft model over lines: a token for each from one pass, or many from a loop of passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from core.draft.session import DraftSession, Line
+from core.draft.token_confidence import Confidence
+from core.model.base import Model, Rows, drawable_ids
+from core.model.draft_tokens import draft_tokens
+from core.sampling.gumbel import num_ids
+from core.sampling.sampler import GeneratedCounts, Sampling, score
+
+
+class Part(NamedTuple):
+    """A line's part of a pass."""
+
+    session: DraftSession
+    line: Line
+    rows: Rows
+
+    @property
+    def unwarped(self) -> bool:
+        """Whether the model may draw its next tokens in a loop: warps need to see each token."""
+        return self.rows.num_logits > 0 and not self.session.opened.params.warped
+
+
+class Drawn(NamedTuple):
+    """The lines of a pass or a loop of passes, and the tokens that each of them got: 0 if a prompt was read."""
+
+    lines: int
+    tokens: int
+
+
+class Proposer:
+    """Passes of `model`, in which ids below `num_valid` are drawn, as long as there is `confidence` in them."""
+
+    def __init__(self, model: Model, num_valid: int, confidence: Confidence) -> None:
+        self._model = model
+        self._confidence = confidence
+        self._ids = drawable_ids(model.head_ids, num_valid)
+
+    def __call__(self, parts: Sequence[Part]) -> Drawn:
+        """Append drafted tokens to the lines: one each, many if the model draws them, none while a prompt is read.
+
+        A model with a drawing loop serves the lines that need no warps first. Other models serve all lines in one pass.
+        """
+        if self._model.loops:
+            looped = [part for part in parts if part.unwarped]
+            if looped:
+                return Drawn(len(looped), self._many(looped))
+        elif all(part.unwarped for part in parts):
+            return Drawn(len(parts), self._many(parts))
+        return Drawn(len(parts), self._single(parts))
+
+    @torch.inference_mode()
+    def _single(self, parts: Sequence[Part]) -> int:
+        logits = self._model.forward([part.rows for part in parts])
+        last = [part for part in parts if part.rows.num_logits]
+        if last:
+            scores = score(logits, [_sampling(part) for part in last], self._ids)
+            for part, guess in zip(last, draft_tokens(scores, self._model.head_ids), strict=True):
+                part.line.chain.append(guess)
+        return int(len(last) == len(parts))
+
+    def _many(self, parts: Sequence[Part]) -> int:
+        """Draw as many tokens for each line as the longest may get.
+
+        Without a loop in the model, drawing stops as soon as one proposal is complete; branches are sent only together.
+        """
+        sent = all(part.line is part.session.line for part in parts)
+        rooms = [self._model.context + 1 - session.length(line) + session.start for session, line, _ in parts]
+        missing = [session.missing(line) for session, line, _ in parts]
+        steps = min(*rooms, min(missing) if sent and not self._model.loops else max(missing))
+        noise = None
+        if not all(part.session.opened.params.greedy for part in parts):
+            noise = torch.stack([self._noise(part, steps) for part in parts], 1)
+        survivals, min_survivals = [part.line.survival for part in parts], [part.session.min_survival for part in parts]
+        ending = self._confidence.ending(survivals, min_survivals, 1 if sent else len(parts))
+        drawn = self._model.draw([part.rows for part in parts], steps, num_ids(self._ids), noise, ending)
+        for part, guessed in zip(parts, drawn, strict=True):
+            part.line.chain += guessed
+        return len(drawn[0])
+
+    def _noise(self, part: Part, steps: int) -> torch.Tensor:
+        """The noise that the next steps add to the line's logits: [steps, ids]."""
+        session, params, device = part.session, part.session.opened.params, self._model.device
+        if params.greedy:
+            return torch.zeros(steps, num_ids(self._ids), device=device)
+        return session.noise.rows(session.length(part.line), steps, self._ids, device) * params.temperature
+
+
+def _sampling(part: Part) -> Sampling:
+    session, line, _ = part
+    params, length = session.opened.params, session.length(line)
+    history = GeneratedCounts()
+    if params.penalised:
+        history.update(session.tokens(line, session.opened.prompt_length, length))
+    return Sampling(params, session.noise, length, history)

@@ -1,0 +1,81 @@
+"""The functions and structures of kernels.c, by the same names and field by field."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_double, c_float, c_int64, c_void_p
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from core.model.cpu import build
+
+
+class Matrix(Structure):
+    _fields_ = [("weight", c_void_p), ("bias", c_void_p), ("outs", c_int64), ("ins", c_int64), ("steps", c_int64)]
+
+
+class Layer(Structure):
+    _fields_ = [
+        *(("norm", c_void_p), ("qkv", Matrix), ("qk_norm", c_void_p), ("out", Matrix)),
+        *(("mlp_norm", c_void_p), ("gate_up", Matrix), ("down", Matrix)),
+    ]
+
+
+class Model(Structure):
+    _fields_ = [
+        *(("embedding", c_void_p), ("cos", c_void_p), ("sin", c_void_p)),
+        *(("layers", POINTER(Layer)), ("norm", c_void_p), ("head", Matrix), ("head_ids", c_void_p)),
+        *(("cache", c_void_p), ("eps", c_float)),
+        *(("num_layers", c_int64), ("hidden", c_int64), ("num_gates", c_int64), ("num_heads", c_int64)),
+        *(("num_kv_heads", c_int64), ("head_dim", c_int64), ("num_pages", c_int64)),
+        *(("in_bf16", c_int64), ("threads", c_int64)),
+    ]
+
+
+class Span(Structure):
+    _fields_ = [("start", c_int64), ("length", c_int64), ("first_page", c_int64)]
+
+
+class Pass(Structure):
+    _fields_ = [
+        *(("tokens", POINTER(c_int64)), ("spans", POINTER(Span)), ("pages", POINTER(c_int64))),
+        *(("wanted", POINTER(c_int64)), ("logits", c_void_p)),
+        *(("num_rows", c_int64), ("num_spans", c_int64), ("num_wanted", c_int64)),
+    ]
+
+
+class Drawing(Structure):
+    _fields_ = [
+        *(("steps", c_int64), ("num_ids", c_int64), ("most", c_int64), ("noise", c_void_p)),
+        *(("edges", c_void_p), ("chances", c_void_p), ("worths", c_void_p), ("survivals", c_void_p)),
+        *(("num_edges", c_int64), ("enough", c_int64)),
+        *(("drawn", POINTER(c_int64)), ("margins", POINTER(c_double))),
+    ]
+
+
+def load(level: str) -> ctypes.CDLL:
+    """The library for a level, its `forward` and `draw` to be called with structures by reference."""
+    library = build.load(level)
+    for function in (library.forward, library.draw):
+        function.restype, function.errcheck = c_int64, _check
+    return library
+
+
+def pack(library: ctypes.CDLL, weight: torch.Tensor) -> torch.Tensor:
+    """A weight [outs, ins] in fp32 or bf16 as [panels, steps, WIDTH]: a step is an input in fp32, or two in bf16.
+
+    What it lacks to the end of the last panel's last step is 0. Not laid out in that order yet.
+    """
+    width, steps = (c_int64.in_dll(library, name).value for name in ("panel_width", "panel_steps"))
+    at_once = 1 if weight.dtype == torch.float32 else 2 * steps
+    whole = F.pad(weight, (0, -weight.shape[1] % at_once, 0, -weight.shape[0] % width)).contiguous()
+    words = whole.view(torch.int32)
+    return words.view(-1, width, words.shape[1]).transpose(1, 2)
+
+
+def _check(result: Any, *_: object) -> Any:
+    if result < 0:
+        raise MemoryError("a pass of so many rows over so long sessions")
+    return result

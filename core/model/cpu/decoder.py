@@ -1,0 +1,174 @@
+"""A model's decoder on a CPU, as compiled kernels: a whole pass, or a whole proposal, is one call.
+
+Enters: tokens, where they stand, and the paged cache. Leaves: logits, whose bits depend on a row's own prefix only, or
+what is drawn.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from ctypes import byref, c_double, c_int64
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from core.model.config import ModelConfig
+from core.model.cpu import bindings, build
+from core.model.draft_tokens import RUNNERS_UP, DraftToken, StopRule
+from core.model.pages import Span
+from core.model.rotary import Rotary
+from core.model.tensors import LayerTensors, Matrix, Tensors
+
+_STRETCH = 1 << 24  # words of weights at once; what is not used is never touched
+_LINE = 16  # words of a line of the caches, where a stretch begins lest vectors lie across two
+
+
+class CompiledDecoder:
+    """Computes in fp32, its weights, keys and values in their own dtype, on as many threads as torch has when made.
+
+    `cache`: [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim].
+    """
+
+    draws, loops = True, False
+
+    def __init__(self, config: ModelConfig, tensors: Tensors, cache: torch.Tensor) -> None:
+        self.kernels = bindings.load(build.level())
+        self._held: list[torch.Tensor] = []
+        self._room = torch.empty(0, dtype=torch.int32)
+        head = tensors.head
+        self._num_logits = len(head.weight)
+        rotary = Rotary(config, torch.float32, cache.device)
+        self.model = bindings.Model(
+            embedding=self._floats(tensors.embedding),
+            cos=self._floats(rotary.cos),
+            sin=self._floats(rotary.sin),
+            layers=(bindings.Layer * config.num_layers)(*map(self._layer, tensors.layers())),
+            norm=self._floats(tensors.norm),
+            head=self._matrix(head),
+            head_ids=None if tensors.head_ids is None else self._address(tensors.head_ids),
+            cache=self._address(cache),
+            eps=config.norm_eps,
+            num_layers=config.num_layers,
+            hidden=config.hidden_size,
+            num_gates=config.intermediate_size,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            num_pages=cache.shape[2],
+            in_bf16=cache.dtype == torch.bfloat16,
+            threads=min(torch.get_num_threads(), len(os.sched_getaffinity(0))),
+        )
+
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
+        logits = torch.empty(len(wanted), self._num_logits)
+        self.kernels.forward(byref(self.model), byref(pass_of(tokens, spans, wanted, logits)))
+        return logits
+
+    def draw(
+        self,
+        tokens: Sequence[int],
+        spans: Sequence[Span],
+        steps: int,
+        num_ids: int,
+        noise: torch.Tensor | None,
+        ending: StopRule,
+    ) -> list[list[DraftToken]]:
+        _check(len(spans), steps, num_ids, self._num_logits, noise, ending)
+        lines, most = len(spans), min(1 + len(RUNNERS_UP), num_ids)
+        drawn, margins = (c_int64 * (steps * lines * most))(), (c_double * (steps * lines))()
+        added, survivals = None if noise is None else noise.float().contiguous(), ending.survivals.copy()
+        drawing = bindings.Drawing(
+            steps=steps,
+            num_ids=num_ids,
+            most=most,
+            noise=None if added is None else added.data_ptr(),
+            edges=_begin(ending.edges),
+            chances=_begin(ending.chances),
+            worths=_begin(ending.worths),
+            survivals=_begin(survivals),
+            num_edges=len(ending.edges),
+            enough=ending.enough,
+            drawn=drawn,
+            margins=margins,
+        )
+        logits, ends = torch.empty(lines, self._num_logits), [span.first_row + span.length - 1 for span in spans]
+        taken = self.kernels.draw(byref(self.model), byref(pass_of(tokens, spans, ends, logits)), byref(drawing))
+        found = [
+            _draft_token(drawn[at * most : (at + 1) * most], margin)
+            for at, margin in enumerate(margins[: taken * lines])
+        ]
+        return [found[line::lines] for line in range(lines)]
+
+    def _layer(self, layer: LayerTensors) -> bindings.Layer:
+        return bindings.Layer(
+            norm=self._floats(layer.norm),
+            qkv=self._matrix(layer.qkv),
+            qk_norm=None if layer.qk_norm is None else self._floats(layer.qk_norm),
+            out=self._matrix(layer.out),
+            mlp_norm=self._floats(layer.mlp_norm),
+            gate_up=self._matrix(layer.gate_up),
+            down=self._matrix(layer.down),
+        )
+
+    def _matrix(self, matrix: Matrix) -> bindings.Matrix:
+        outs, ins = matrix.weight.shape
+        packed = self._laid_out(bindings.pack(self.kernels, matrix.weight))
+        bias = None if matrix.bias is None else self._floats(matrix.bias)
+        return bindings.Matrix(weight=self._address(packed), bias=bias, outs=outs, ins=ins, steps=packed.shape[1])
+
+    def _laid_out(self, packed: torch.Tensor) -> torch.Tensor:
+        """In one stretch with other weights, for which numpy asks for huge pages, as torch does not."""
+        size = packed.numel()
+        if size > len(self._room):
+            room = torch.from_numpy(np.empty(max(size, _STRETCH) + _LINE, np.int32))
+            self._room = room[-room.data_ptr() // room.itemsize % _LINE :]
+        place, self._room = self._room[:size], self._room[size:]
+        return place.view(packed.shape).copy_(packed)
+
+    def _floats(self, tensor: torch.Tensor) -> int:
+        return self._address(tensor.float().contiguous())
+
+    def _address(self, tensor: torch.Tensor) -> int:
+        """Where the tensor lies, which is held for as long as the decoder is."""
+        self._held.append(tensor)
+        return tensor.data_ptr()
+
+
+def pass_of(tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int], logits: torch.Tensor) -> bindings.Pass:
+    """A pass over the rows of `spans` that leaves `logits` [wanted, head's outs]."""
+    pages: list[int] = []
+    places = []
+    for span in spans:
+        places.append(bindings.Span(span.start, span.length, len(pages)))
+        pages += span.pages
+    laid = bindings.Pass(
+        tokens=(c_int64 * len(tokens))(*tokens),
+        spans=(bindings.Span * len(spans))(*places),
+        pages=(c_int64 * len(pages))(*pages),
+        wanted=(c_int64 * len(wanted))(*wanted),
+        logits=logits.data_ptr(),
+        num_rows=len(tokens),
+        num_spans=len(spans),
+        num_wanted=len(wanted),
+    )
+    laid.held = logits  # of which the structure only has the address
+    return laid
+
+
+def _check(lines: int, steps: int, num_ids: int, num_logits: int, noise: torch.Tensor | None, ending: StopRule) -> None:
+    """The kernels would read anything."""
+    if not 0 < num_ids <= num_logits or (noise is not None and noise.shape != (steps, lines, num_ids)):
+        raise ValueError(f"{num_ids} ids of {num_logits}, noise {None if noise is None else [*noise.shape]}")
+    if len(ending.chances) <= len(ending.edges) or not len(ending.survivals) == len(ending.worths) == lines:
+        raise ValueError(f"an ending of other than {lines} lines, or of too few chances")
+
+
+def _begin(numbers: NDArray[np.float64]) -> int:
+    return numbers.ctypes.data
+
+
+def _draft_token(found: list[int], margin: float) -> DraftToken:
+    best, *others = (token for token in found if token >= 0)  # there may be fewer
+    return DraftToken(best, margin, tuple(others))

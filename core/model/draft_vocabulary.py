@@ -1,0 +1,132 @@
+"""The draft vocabulary: the token ids that a draft has logits for, because its task uses no others.
+
+The product with the lm_head is much of a small draft's work, and a task's answers use few of the tokens (after FR-Spec,
+arXiv 2502.14856). The file `draft_vocabulary.safetensors` lies beside a model or a peft adapter, whose own files keep
+the whole head: transformers and peft load them as ever, and the head is cut when the draft is loaded for serving. The
+embedding stays whole, tied or not, because a draft may read any token. The tensors are those of EAGLE-3:
+
+    d2t   int64 [draft_vocab_size]    offsets: column i is of the token i + d2t[i]
+    t2d   bool [vocab_size]           whether a token has a column
+
+A map of the same shape that belongs to another draft would not fail but guess wrong tokens. So the file's metadata
+hold the SHA-256 of both tensors, and a model's config.json the `draft_vocab_size`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from core.errors import ConfigError
+from core.model.config import read_config
+
+FILE = "draft_vocabulary.safetensors"
+_SIZE = "draft_vocab_size"
+
+
+@dataclass(frozen=True, eq=False)
+class DraftVocabulary:
+    """`ids` of a model's `target_size` token ids: int64, ascending, at least one."""
+
+    ids: torch.Tensor
+    target_size: int
+
+    @classmethod
+    def from_ids(cls, ids: Iterable[int], target_size: int) -> DraftVocabulary:
+        """The vocabulary of these ids in any order. Raises `ConfigError` for none, or one out of range."""
+        found = torch.tensor(sorted(set(ids)), dtype=torch.int64)
+        _check_ids(found, target_size, "a draft vocabulary")
+        return cls(found, target_size)
+
+    @classmethod
+    def find(cls, directory: Path) -> DraftVocabulary | None:
+        """The vocabulary that lies in the directory of a model or adapter, or None if its head is whole.
+
+        Raises `ConfigError` if its file is damaged, or does not fit config.json.
+        """
+        found = cls.load(directory) if (directory / FILE).exists() else None
+        raw = read_config(directory) if (directory / "config.json").exists() else {}
+        size = len(found.ids) if found else raw.get("vocab_size")
+        if raw.get(_SIZE, size) not in (size, None):
+            has = f"{FILE} has {size} ids" if found else f"there is no {FILE}"
+            raise ConfigError(f"{directory}: {_SIZE} in config.json is {raw[_SIZE]}, but {has}")
+        return found
+
+    @classmethod
+    def load(cls, directory: Path) -> DraftVocabulary:
+        """Read the file in `directory`. Raises `ConfigError` if its tensors contradict each other or their hash."""
+        file = directory / FILE
+        d2t, t2d, digest = _read(file)
+        ids = torch.arange(len(d2t)) + d2t
+        _check_ids(ids, len(t2d), f"{file}: d2t")
+        if not torch.equal(t2d.nonzero().flatten(), ids):
+            raise ConfigError(f"{file}: t2d and d2t name different tokens")
+        found = cls(ids, len(t2d))
+        if digest != found.sha256:
+            raise ConfigError(f"{file}: the SHA-256 of d2t and t2d is {found.sha256}, its metadata say {digest}")
+        return found
+
+    def save(self, directory: Path) -> None:
+        """Write the file into the directory of a model or adapter, and the size into config.json if there is one."""
+        save_file({"d2t": self.d2t, "t2d": self.t2d}, directory / FILE, {"sha256": self.sha256})
+        config = directory / "config.json"
+        if config.exists():
+            raw = read_config(directory) | {_SIZE: len(self.ids)}
+            config.write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
+
+    @cached_property
+    def d2t(self) -> torch.Tensor:
+        return self.ids - torch.arange(len(self.ids))
+
+    @cached_property
+    def t2d(self) -> torch.Tensor:
+        return torch.zeros(self.target_size, dtype=torch.bool).index_fill_(0, self.ids, 1)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the bytes of d2t, then t2d; in hex."""
+        return hashlib.sha256(self.d2t.numpy().tobytes() + self.t2d.numpy().tobytes()).hexdigest()
+
+
+def most_frequent(counts: Mapping[int, int], size: int, always: Iterable[int] = ()) -> list[int]:
+    """At most `size` ids: those of `always`, then the most frequent ones, of equals the lowest.
+
+    `always` are ids that may not be missing, such as those that end an answer. Raises `ConfigError` if they are too
+    many. An id that was never counted is left out: it would only cost.
+    """
+    kept = set(always)
+    if len(kept) > size:
+        raise ConfigError(f"a draft vocabulary of {size} ids has no room for the {len(kept)} that it must have")
+    others = sorted((-count, token) for token, count in counts.items() if count > 0 and token not in kept)
+    return sorted([*kept, *(token for _, token in others[: size - len(kept)])])
+
+
+def _read(file: Path) -> tuple[torch.Tensor, torch.Tensor, str | None]:
+    """The tensors d2t and t2d, and the hash in the metadata."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
+            digest: str | None = (opened.metadata() or {}).get("sha256")
+    except Exception as error:  # safetensors raises its own type, which it does not export
+        raise ConfigError(f"{file}: not a readable safetensors file ({error})") from error
+    kinds = {name: (tensor.dtype, tensor.dim()) for name, tensor in tensors.items()}
+    if kinds != {"d2t": (torch.int64, 1), "t2d": (torch.bool, 1)}:
+        raise ConfigError(f"{file}: must hold d2t, int64 [draft_vocab_size], and t2d, bool [vocab_size], and no more")
+    return tensors["d2t"], tensors["t2d"], digest
+
+
+def _check_ids(ids: torch.Tensor, target_size: int, of: str) -> None:
+    if not len(ids):
+        raise ConfigError(f"{of} has no ids")
+    if not bool((ids.diff() > 0).all()):
+        raise ConfigError(f"{of}: the ids must ascend")
+    if ids[0] < 0 or ids[-1] >= target_size:
+        raise ConfigError(f"{of}: ids must lie between 0 and {target_size - 1}, not from {ids[0]} to {ids[-1]}")

@@ -1,0 +1,82 @@
+"""The seconds from a request for a proposal to its arrival, estimated per draft process.
+
+A draft reports how long it drafted, so drafting time is known even where no pass waited for the proposal. The trip
+beyond it is measured only by passes that waited. Proposals drafted ahead as branches arrive with no wait at all.
+"""
+
+from __future__ import annotations
+
+MEMORY = 16.0  # proposals that the drafting time remembers
+TRIP = 0.0005  # seconds, before a trip was measured
+PRIOR_WEIGHT = 3.0  # proposals of no drafting time beside the first: a slow start is doubted
+
+
+class Smoothed:
+    """A running mean of seconds, with the gain that TCP gives a round trip (RFC 6298)."""
+
+    def __init__(self, initial: float) -> None:
+        self.mean = initial
+
+    def observe(self, seconds: float) -> None:
+        self.mean += (seconds - self.mean) / 8
+
+
+class DraftLatency:
+    """Latency as a trip plus an equal time for every token, one extra for catching up; `known` after one proposal."""
+
+    def __init__(self) -> None:
+        self.known = False
+        self._trip = Smoothed(TRIP)
+        self._deviation = Smoothed(TRIP / 2)
+        self._missed = 1.0  # share of the proposals that were no branch hits
+        self._tokens = self._seconds = self._weight = 0.0
+
+    def observe(self, tokens: int, drafting: float | None, waited: float | None) -> None:
+        """Count a proposal of `tokens` that took `drafting` seconds to draft, if known.
+
+        `waited` is the seconds that a pass waited for it, if one did.
+        """
+        self._missed += (1.0 - self._missed) / MEMORY
+        if waited is not None:
+            self._deviation.observe(abs(waited - self.expected(tokens)))
+            drafting = max(0.0, waited - self._trip.mean) if drafting is None else min(drafting, waited)
+            self._trip.observe(waited - drafting)
+        if drafting is not None:
+            self.forget(1.0 - 1.0 / MEMORY)
+            self._weight += 1.0
+            self._tokens += tokens + 1
+            self._seconds += drafting
+            self.known = True
+
+    def observe_branch_hit(self) -> None:
+        """Count a proposal that had arrived before it was requested."""
+        self._missed -= self._missed / MEMORY
+
+    def forget(self, keep: float) -> None:
+        """Let the prior weigh more: keep this share of what was observed."""
+        self._weight *= keep
+        self._tokens *= keep
+        self._seconds *= keep
+
+    @property
+    def per_token(self) -> float:
+        """Seconds of one more token."""
+        return self._seconds / self._tokens if self._weight else 0.0
+
+    def expected(self, tokens: float) -> float:
+        """Seconds until a proposal of `tokens` that is no branch hit; 0 before any was seen."""
+        return self._trip.mean + self.per_token * (tokens + 1) if self.known else 0.0
+
+    def mean(self, tokens: float) -> float:
+        """Seconds that a pass waits for such a proposal on average, nothing for branch hits, for plans.
+
+        Of few proposals, or of many that are forgotten, it is optimistic: a draft that starts slowly is asked again.
+        """
+        if not self._weight:
+            return 0.0
+        drafting = self.per_token * (tokens + 1) / (1.0 + PRIOR_WEIGHT / self._weight**2)
+        return self._missed * (self._trip.mean + drafting)
+
+    def latest(self, tokens: float) -> float:
+        """Seconds by which even a slow proposal has arrived."""
+        return self.expected(tokens) + 4 * self._deviation.mean

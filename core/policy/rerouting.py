@@ -1,0 +1,246 @@
+"""Which slot drafts for an answer: the first choice by what the router says, and moves by what the target accepts.
+
+The router says of which task a prompt is. A slot is worth the tokens per target pass that its draft is expected to
+bring, over all tasks that the prompt may be of. The first choice is the slot that is worth most. So the router abstains
+where a mistake would cost more than the task's own draft gains, and needs no fixed confidence for that.
+
+While the target verifies, every pass tells more. A draft that does badly where the router promised well speaks for
+another task, or for none: `general` is the hypothesis that every task's draft does badly and the general slot as usual.
+An answer moves to another slot where that clearly pays. Who drafts never shows in the answer (`core.verify`).
+
+All that is known are counts of judged tokens: those accepted, and the first one rejected in a pass.
+
+    rates      how often a slot's draft is right on answers of a task: from the bundle, then learned
+    trust      of what task answers prove to be whose prompts are routed to a task: from an even start, then learned
+    evidence   how often each slot's draft was right in this answer lately
+
+All three are bounded and forget. What was learned from an answer is shared out over the tasks that it may be of. So the
+rates stay those of tasks even if the router is wrong all the time, and then it is the trust that sinks: the next prompt
+that is routed alike begins with the slot that was best. Answers of a task are not alike. The rate of a draft in one
+answer is taken to be spread around that of the task (a beta law), so that no run of luck proves much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from core.tasks import GENERAL
+
+MEMORY = 30.0  # passes that evidence lasts: an answer may change its task
+SPREAD = 20.0  # judged tokens that the rate of a task is worth against the answer's own
+LASTS = 8.0  # passes that a move is taken to pay for: half of a short answer, or of what evidence lasts
+MOVE_PASSES = 3.0  # that a move costs: a Serve call, and computing the tokens so far where others want the cores
+SURE = 0.8  # chance that another slot is better; luck feigns that in (1 - TRUST) / TRUST / 4 = 1.3 % of answers (Wald)
+MOST_MOVES = 4  # of an answer: it cannot flap for long
+TRUST = 0.95  # the chance that a prompt is of the task it was routed to, before any was
+NONE = 0.5  # the chance that it is of no task, if it is not of that one
+OWN, GENERALS, OTHERS = 0.5, 0.4, 0.1  # acceptance rates where the bundle tells none: of a task's own draft, and so on
+RATED_LENGTH = 6  # tokens proposed for a pass where the bundle's acceptance rates were measured
+_RATE_WEIGHT, _TRUST_WEIGHT = 500.0, 500.0  # judged tokens, of about 5 answers, that the start is worth
+_LEARNED = 4000.0  # judged tokens, of about 40 answers, that are remembered of each slot on a task, and of each route
+_RARELY, _MOSTLY = 0.01, 0.99  # bounds of a rate: nothing is certain
+_NEVER = 0.001  # the chance below which a task is out of the question: all is computed again after every pass
+
+
+class Judged(NamedTuple):
+    """Counts of tokens that the target judged; old ones have faded, so they are no integers."""
+
+    accepted: float = 0.0
+    rejected: float = 0.0
+
+    @classmethod
+    def of(cls, proposed: int, accepted: int) -> Judged:
+        """A pass: one token at most is rejected, and those after it are not judged."""
+        return cls(accepted, float(accepted < proposed))
+
+    @property
+    def tokens(self) -> float:
+        return self.accepted + self.rejected
+
+    def times(self, share: float) -> Judged:
+        return Judged(share * self.accepted, share * self.rejected)
+
+    def plus(self, other: Judged) -> Judged:
+        return Judged(self.accepted + other.accepted, self.rejected + other.rejected)
+
+
+class RoutingTable:
+    """What all answers of a service share: the rates of slots on tasks, and the trust in the router.
+
+    There is a task for each slot, `general` among them. `acceptance` tells, by slot and task, the accepted share of
+    proposed tokens; where it is silent, a draft is taken to be good at its own task and poor at all others.
+    """
+
+    def __init__(self, slots: Iterable[str], acceptance: Mapping[str, Mapping[str, float]]) -> None:
+        self.slots = tuple(dict.fromkeys([*slots, GENERAL]))
+        self._told = {
+            (slot, task): token_rate(_acceptance(acceptance, slot, task)) for slot in self.slots for task in self.slots
+        }
+        self._learned = dict.fromkeys(self._told, Judged())
+        self._proved = {routed: dict.fromkeys(self.slots, 0.0) for routed in self.slots}  # judged tokens by task
+
+    def rate(self, slot: str, task: str) -> float:
+        """How often a token of the slot's draft is accepted, those before it being so, in answers of a task."""
+        learned = self._learned[slot, task]
+        return (_RATE_WEIGHT * self._told[slot, task] + learned.accepted) / (_RATE_WEIGHT + learned.tokens)
+
+    def tasks(self, routed: Mapping[str, float]) -> dict[str, float]:
+        """The chance of every task that the router knows, given its own; a task without a slot counts as none."""
+        chances = {task: 0.0 for task in self.slots if task in routed or task == GENERAL}
+        for said, chance in routed.items():
+            trust = self._trust(self._known(said))
+            for task in chances:
+                chances[task] += chance * trust[task]
+        return _normalised(chances)
+
+    def learn(self, routed: Mapping[str, float], slot: str, tasks: Mapping[str, float], judged: Judged) -> None:
+        """Count tokens of the slot's draft in an answer that is of each of `tasks` with so much chance."""
+        proved = self._proved[self._known(max(routed, key=lambda task: routed[task]))]
+        for task, chance in tasks.items():
+            proved[task] += judged.tokens * (chance - proved[task] / _LEARNED)
+            if chance < _NEVER:
+                continue
+            kept = self._learned[slot, task].times(1.0 - chance * judged.tokens / _LEARNED)
+            self._learned[slot, task] = kept.plus(judged.times(chance))
+
+    def _known(self, task: str) -> str:
+        return task if task in self._proved else GENERAL
+
+    def _trust(self, routed: str) -> dict[str, float]:
+        """The chance of every task if the router is sure of one."""
+        doubt = (1.0 - TRUST) * (1.0 - NONE) / len(self.slots)
+        start = dict.fromkeys(self.slots, doubt)
+        start[GENERAL] += (1.0 - TRUST) * NONE
+        start[routed] += TRUST
+        return _normalised({task: _TRUST_WEIGHT * start[task] + count for task, count in self._proved[routed].items()})
+
+
+class AnswerRoute:
+    """The slot that drafts for one answer, by the router's chances of tasks and what was accepted so far.
+
+    `length` is the most tokens proposed for a pass. Slots that are `refused` are not chosen first, if there are others.
+    `tasks` has the chance of every task, all evidence considered.
+    """
+
+    def __init__(
+        self, table: RoutingTable, routed: Mapping[str, float], length: int, refused: Collection[str] = ()
+    ) -> None:
+        self._table = table
+        self.tasks = table.tasks(routed)
+        self._routed = routed
+        self._length = length
+        self._prior = self.tasks
+        self._evidence: dict[str, Judged] = {}
+        self._moves = 0
+        self.slot = GENERAL
+        self.slot = self._best(self.worth(), refused)
+
+    def observe(self, proposed: int, accepted: int) -> None:
+        """Count a pass with proposals of the slot's draft."""
+        judged = Judged.of(proposed, accepted)
+        faded = {slot: seen.times(1.0 - 1.0 / MEMORY) for slot, seen in self._evidence.items()}
+        self._evidence = faded | {self.slot: faded.get(self.slot, Judged()).plus(judged)}
+        self.tasks = self._judge()
+        self._table.learn(self._routed, self.slot, self.tasks, judged)
+
+    def worth(self) -> dict[str, float]:
+        """Expected tokens of a pass, by slot."""
+        worth = dict.fromkeys(self.tasks, 0.0)
+        for task, chance in self.tasks.items():
+            if chance >= _NEVER:
+                for slot in worth:
+                    worth[slot] += chance * expected_tokens(self._rate(slot, task), self._length)
+        return worth
+
+    def better(self, refused: Collection[str], remaining: int) -> str | None:
+        """The slot to move to, none of those refused, if the present is surely not the best and the move pays.
+
+        It must pay within the remaining tokens.
+        """
+        if self._moves >= MOST_MOVES or not self._evidence:
+            return None
+        worth = self.worth()
+        best = self._best(worth, refused)
+        passes = min(LASTS, remaining / worth[self.slot])
+        if (worth[best] - worth[self.slot]) * passes <= MOVE_PASSES * worth[self.slot]:
+            return None
+        return best if self._chance_of_better() >= SURE else None
+
+    def move(self, slot: str) -> None:
+        """From now on this slot's draft proposes."""
+        self._moves += 1
+        self.slot = slot
+
+    def _best(self, worth: Mapping[str, float], refused: Collection[str]) -> str:
+        """The slot worth most; the present one if it is worth as much, or if all are refused."""
+        candidates = [slot for slot in (self.slot, *worth) if slot not in refused] or [self.slot]
+        return max(candidates, key=lambda slot: worth[slot])
+
+    def _chance_of_better(self) -> float:
+        """The chance that another slot than the present would be accepted more."""
+        likely = {task: chance for task, chance in self.tasks.items() if chance >= _NEVER}
+        best = {task: max(self._rate(slot, task) for slot in self.tasks) for task in likely}
+        return sum(chance for task, chance in likely.items() if best[task] > self._rate(self.slot, task))
+
+    def _judge(self) -> dict[str, float]:
+        logs = {
+            task: math.log(chance) + sum(self._log_likelihood(slot, task) for slot in self._evidence)
+            for task, chance in self._prior.items()
+        }
+        most = max(logs.values())
+        return _normalised({task: math.exp(log - most) for task, log in logs.items()})
+
+    def _rate(self, slot: str, task: str) -> float:
+        """The rate of a slot in this answer, if it is of this task.
+
+        An answer that is hard for the draft at work is taken to be as hard for those that were not tried.
+        """
+        usual, seen = self._table.rate(slot, task), self._evidence.get(slot)
+        if seen is not None:
+            return (SPREAD * usual + seen.accepted) / (SPREAD + seen.tokens)
+        if self.slot not in self._evidence:
+            return usual
+        return usual * min(1.0, self._rate(self.slot, task) / self._table.rate(self.slot, task))
+
+    def _log_likelihood(self, slot: str, task: str) -> float:
+        """Of the slot's evidence, if the answer is of this task: beta-binomial."""
+        seen, right = self._evidence[slot], SPREAD * self._table.rate(slot, task)
+        return _log_beta(right + seen.accepted, SPREAD - right + seen.rejected) - _log_beta(right, SPREAD - right)
+
+
+def expected_tokens(rate: float, length: int) -> float:
+    """Tokens of a pass with so many proposed, each accepted at this rate if all before it were."""
+    return (1.0 - rate ** (length + 1)) / (1.0 - rate)
+
+
+@lru_cache(maxsize=1024)
+def token_rate(acceptance: float) -> float:
+    """The rate of a token at which this share of `RATED_LENGTH` proposed ones is accepted."""
+    low, high = _RARELY, _MOSTLY
+    for _ in range(20):  # halvings, to a millionth
+        middle = (low + high) / 2.0
+        enough = expected_tokens(middle, RATED_LENGTH) - 1.0 >= acceptance * RATED_LENGTH
+        low, high = (low, middle) if enough else (middle, high)
+    return (low + high) / 2.0
+
+
+def _acceptance(told: Mapping[str, Mapping[str, float]], slot: str, task: str) -> float:
+    """As told, or likely. The general slot does on prompts of no task as it does on average."""
+    of_slot = told.get(slot, {})
+    if task in of_slot:
+        return of_slot[task]
+    if slot == GENERAL:
+        return sum(of_slot.values()) / len(of_slot) if of_slot else GENERALS
+    return OWN if slot == task else OTHERS
+
+
+def _log_beta(first: float, second: float) -> float:
+    return math.lgamma(first) + math.lgamma(second) - math.lgamma(first + second)
+
+
+def _normalised(weights: Mapping[str, float]) -> dict[str, float]:
+    whole = sum(weights.values())
+    return {name: weight / whole for name, weight in weights.items()}

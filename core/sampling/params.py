@@ -1,0 +1,78 @@
+"""The sampling parameters of one request, and the ranges they must lie in: top_p, temperature, penalties and so on.
+
+The ingress makes them; they travel unchanged to the verifier and the drafts.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from core.errors import InvalidRequest
+
+GREEDY_BELOW = 1e-5  # a temperature under this counts as 0
+MAX_STOPS = 4
+MAX_TOP_LOGPROBS = 20
+MAX_BIAS = 100.0
+MAX_PENALTY = 2.0
+INT64 = 1 << 63
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """The sampling parameters of one request, fully resolved: nothing is drawn or defaulted later.
+
+    `seed` is always set: the ingress draws one if the client gave none. `top_k` 0 means off. `logprobs` is None, or the
+    number of alternatives to report beside the chosen token (0 to 20).
+    """
+
+    seed: int
+    max_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def penalised(self) -> bool:
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @property
+    def warped(self) -> bool:
+        """True if anything but the temperature can change which token is drawn."""
+        filtered = self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+        return self.penalised or bool(self.logit_bias) or (filtered and not self.greedy)
+
+    def validate(self, vocab_size: int) -> None:
+        """Raise `InvalidRequest` for the first field out of its range, naming it."""
+        _within("seed", self.seed, -INT64, INT64 - 1)
+        _within("max_tokens", self.max_tokens, 1, math.inf)
+        _within("temperature", self.temperature, 0.0, 2.0)
+        _within("top_k", self.top_k, 0, math.inf)
+        _within("min_p", self.min_p, 0.0, 1.0)
+        if not 0.0 < self.top_p <= 1.0:
+            raise InvalidRequest("top_p", f"top_p must be over 0 and at most 1, not {self.top_p}")
+        _within("presence_penalty", self.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
+        _within("frequency_penalty", self.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
+        for token, bias in self.logit_bias.items():
+            _within("logit_bias", token, 0, vocab_size - 1)
+            _within("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
+        if len(self.stop) > MAX_STOPS or "" in self.stop:
+            raise InvalidRequest("stop", f"stop takes at most {MAX_STOPS} strings, none of them empty")
+        if self.logprobs is not None:
+            _within("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+
+
+def _within(field: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:  # false for NaN too
+        limit = f"at least {low}" if high == math.inf else f"between {low} and {high}"
+        raise InvalidRequest(field, f"{field} must be {limit}, not {value}")

@@ -1,0 +1,105 @@
+"""Token ids in, text out, one token at a time, up to the first stop string.
+
+A piece of text is released only when no later token can change or withdraw it. An unfinished UTF-8 sequence and a
+possible beginning of a stop string are held back. The joined pieces are the whole text, however the tokens were cut
+into runs.
+
+The DecodeStream of tokenizers does not fit. It hides the text it holds back, so a stop string followed by half a
+character would be seen a token late. On byte-fallback vocabularies it fails for good once invalid bytes follow a
+finished character.
+"""
+
+from __future__ import annotations
+
+from tokenizers import Tokenizer
+
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoders write it for bytes that are not (yet) a character
+
+
+class TextStream:
+    """The text of one generation. `stopped` is set by the token that completes a stop string."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), skip_special_tokens: bool = True) -> None:
+        self.stopped = False
+        self._decoder = _Decoder(tokenizer, skip_special_tokens)
+        self._stop = stop
+        self._held = ""
+
+    def push(self, token: int) -> str:
+        """The text that this token makes certain; empty once stopped."""
+        if self.stopped:
+            return ""
+        self._held += self._decoder.push(token)
+        starts = [at for at in map(self._held.find, self._stop) if at >= 0]
+        if starts:
+            self.stopped = True
+            return self._release(min(starts))
+        return self._release(len(self._held) - self._begun())
+
+    def flush(self) -> str:
+        """The text still held back at the end of the generation; unfinished bytes come out as U+FFFD."""
+        if self.stopped:
+            return ""
+        self._held += self._decoder.flush()
+        return self._release(len(self._held))
+
+    def _release(self, length: int) -> str:
+        text, self._held = self._held[:length], self._held[length:]
+        return text
+
+    def _begun(self) -> int:
+        """The length of the longest suffix of the held text that begins a stop string."""
+        longest = max((len(stop) - 1 for stop in self._stop), default=0)
+        for length in range(min(longest, len(self._held)), 0, -1):
+            if any(stop.startswith(self._held[-length:]) for stop in self._stop):
+                return length
+        return 0
+
+
+class _Decoder:
+    """Incremental detokenising over a window of ids: the last finished piece and everything after it.
+
+    The finished ids stay as context because decoders treat the start of a text differently (leading spaces).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._window: list[int] = []
+        self._num_context = 0
+        self._given = ""  # text of the window that has been released
+
+    def push(self, token: int) -> str:
+        self._window.append(token)
+        text = self._decode()
+        certain = text.rstrip(UNFINISHED)
+        if not certain.startswith(self._given):
+            return "" if certain != text else self._restart()
+        new = certain[len(self._given) :]
+        self._given = certain
+        if new and certain == text:
+            self._advance()
+        return new
+
+    def flush(self) -> str:
+        text = self._decode()
+        if not text.startswith(self._given):
+            return self._restart()
+        new = text[len(self._given) :]
+        self._given = text
+        return new
+
+    def _restart(self) -> str:
+        """Start again behind the released text: with byte fallback, invalid bytes can spoil a finished character."""
+        del self._window[: self._num_context]
+        text = self._decode()
+        self._advance()
+        return text
+
+    def _advance(self) -> None:
+        del self._window[: self._num_context]
+        self._num_context = len(self._window)
+        self._given = self._decode()
+
+    def _decode(self) -> str:
+        return self._tokenizer.decode(self._window, skip_special_tokens=self._skip_special_tokens)

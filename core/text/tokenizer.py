@@ -1,0 +1,167 @@
+"""The target's tokenizer: text and chat messages to token ids, and the bytes of each id.
+
+Only the target's tokenizer, chat template and end-of-sequence ids are ever used. Drafts and router receive ids.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tokenizers
+
+from core.errors import ConfigError, InvalidRequest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # how byte-fallback vocabularies write a raw byte
+_MESSAGE = "zqxzq"  # appears in no chat template
+
+
+class Tokenizer:
+    """The tokenizer of one target; every method may be called from several threads at once.
+
+    `raw` is the library's tokenizer. `eos_ids` are the ids that end an answer. `num_valid` is the number of ids; the
+    model's vocabulary may be padded beyond it. No token stands for more than `longest` characters of text.
+    """
+
+    def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int]) -> None:
+        self._hf = hf
+        self.raw: tokenizers.Tokenizer = hf.backend_tokenizer
+        self.raw.no_truncation()
+        self.raw.no_padding()
+        self.eos_ids = eos_ids
+        self.num_valid = len(hf)
+        self._byte_level = '"ByteLevel"' in json.dumps(json.loads(self.raw.to_str())["decoder"])
+        added = self.raw.get_added_tokens_decoder()
+        self.longest = max(map(len, self.raw.get_vocab()))
+        self._added: dict[int, str] = {number: token.content for number, token in added.items()}
+        self._special = {number for number, token in added.items() if token.special}
+
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a bare prompt, with the special tokens that the tokenizer adds (BOS)."""
+        return self._ids(text, add_special_tokens=True)
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Token ids of a conversation in the target's chat template, opened for the assistant's answer.
+
+        Each message has `role` and `content`. Raises `InvalidRequest` for the field `messages` if the template refuses
+        the conversation or the target has no template.
+        """
+        import jinja2
+
+        if self._hf.chat_template is None:
+            raise InvalidRequest("messages", "this model has no chat template; use /v1/completions")
+        try:
+            text = self._hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except jinja2.TemplateError as error:
+            raise InvalidRequest("messages", f"the model's chat template refuses these messages: {error}") from error
+        return self._ids(str(text), add_special_tokens=False)  # the template has written them
+
+    def encode_answer(self, text: str) -> list[int]:
+        """Token ids of a text that continues another, without special tokens."""
+        return self._ids(text, add_special_tokens=False)
+
+    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        # the batch call releases the interpreter lock, the single call does not
+        return self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
+    def prompt_text(self, ids: Sequence[int]) -> str:
+        """The user's text in a prompt, without special tokens and without the template's frame of a single message.
+
+        The messages of a longer conversation stand on separate lines.
+        """
+        before, after = self._around_a_message
+        return self._plain(ids).removeprefix(before).removesuffix(after).strip()
+
+    @cached_property
+    def _around_a_message(self) -> tuple[str, str]:
+        if self._hf.chat_template is None:
+            return "", ""
+        before, _, after = self._plain(self.encode_chat([{"role": "user", "content": _MESSAGE}])).partition(_MESSAGE)
+        return before, after
+
+    def _plain(self, ids: Sequence[int]) -> str:
+        runs = (run for special, run in itertools.groupby(ids, self._special.__contains__) if not special)
+        return "\n".join(filter(None, (self.raw.decode(list(run)).strip() for run in runs)))
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that `token` adds to the text; they need not be whole UTF-8 characters.
+
+        An id beyond the tokenizer has no bytes. A special token gives its name.
+        """
+        if token in self._added:
+            return self._added[token].encode()
+        piece: str | None = self.raw.id_to_token(token)
+        if piece is None:
+            return b""
+        if self._byte_level:
+            return b"".join(_BYTE_OF[char] for char in piece)
+        if byte := _BYTE_PIECE.fullmatch(piece):
+            return bytes.fromhex(byte[1])
+        return piece.replace("▁", " ").encode()
+
+    def token_text(self, token: int) -> str:
+        r"""`token` as a string, or in the form `bytes:\xe4\xb8` if its bytes are not valid UTF-8 by themselves."""
+        raw = self.token_bytes(token)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a model directory or hub id, with the end-of-sequence ids of its generation config.
+
+    Raises `ConfigError` if no tokenizer can be loaded or no end-of-sequence id is given.
+    """
+    from transformers import AutoTokenizer  # seconds of import, paid only where a tokenizer is loaded
+
+    try:
+        hf = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no tokenizer can be loaded from {path}: {error}") from error
+    eos_ids = _eos_ids(path) or _as_list(hf.eos_token_id)
+    if not eos_ids:
+        raise ConfigError(f"{path} names no end-of-sequence token; set eos_token_id in its generation_config.json")
+    return Tokenizer(hf, eos_ids)
+
+
+def _eos_ids(path: str | Path) -> list[int]:
+    """`eos_token_id` from generation_config.json, else from config.json, else an empty list."""
+    from transformers import GenerationConfig, PretrainedConfig
+
+    try:
+        return _as_list(GenerationConfig.from_pretrained(path).eos_token_id)
+    except OSError:  # many models ship without one
+        pass
+    try:
+        return _as_list(PretrainedConfig.get_config_dict(path)[0].get("eos_token_id"))
+    except OSError:
+        return []
+
+
+def _as_list(eos: Any) -> list[int]:
+    if eos is None:
+        return []
+    return list(eos) if isinstance(eos, list) else [int(eos)]
+
+
+def _byte_alphabet() -> dict[str, bytes]:
+    """The byte of each printable character that byte-level vocabularies use.
+
+    Printable Latin-1 bytes stand for themselves. The others use the code points from 256 on, in order.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    shifted = {chr(256 + n): bytes([byte]) for n, byte in enumerate(others)}
+    return {chr(byte): bytes([byte]) for byte in printable} | shifted
+
+
+_BYTE_OF = _byte_alphabet()

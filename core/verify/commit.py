@@ -1,0 +1,109 @@
+"""The commit rule: the tokens that a target pass adds to an answer.
+
+A run is walked token by token, as if each had been decoded alone. So nothing that a client can see depends on where
+runs were cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from tokenizers import Tokenizer
+
+from core.errors import InvalidRequest
+from core.generation import FinishReason, GenerationRequest, Run, Source, TokenLogprob
+from core.text.detokenizer import TextStream
+
+
+class Chain:
+    """The committed tokens of one session, and the reason that it finished.
+
+    `tokens` is the prompt and everything generated; `counts` counts the generated tokens. A request that already holds
+    generated tokens continues exactly where it stopped. `context` is the most tokens that the target can hold.
+    `eos_ids` are the target's own.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        *,
+        eos_ids: Collection[int],
+        context: int,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        self.tokens = list(request.tokens[: request.prompt_length])
+        self.prompt_length = request.prompt_length
+        self.params = request.params
+        self.choice = request.choice
+        self.counts: Counter[int] = Counter()
+        self.finish_reason: FinishReason | None = None
+        self._eos_ids = frozenset(eos_ids)
+        self._context = context
+        self._text = _stop_watch(tokenizer, request.params.stop)
+        for token in request.tokens[request.prompt_length :]:
+            self._append(token)
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def remaining(self) -> int:
+        """The number of tokens that the answer may still get, by `max_tokens` and by the context."""
+        return min(self.params.max_tokens - self.num_generated, self._context - len(self.tokens))
+
+    def limit_proposals(self, proposed: int) -> int:
+        """The number of `proposed` tokens that may be verified: one place is left for the bonus token."""
+        return max(0, min(proposed, self.remaining - 1))
+
+    def commit(
+        self,
+        drawn: Sequence[int],
+        proposed: Sequence[int],
+        logprobs: Sequence[TokenLogprob] = (),
+        source: Source = "draft",
+    ) -> Run:
+        """Append the tokens that the target drew, up to the first that differs from its proposal or ends the answer.
+
+        `drawn[j]` was drawn after the first j of the `proposed` tokens, so there is one more of them. `logprobs` is
+        empty or parallel to `drawn`. `source` is who proposed.
+        """
+        start = len(self.tokens)
+        accepted = 0
+        for token, proposal in zip(drawn, [*proposed, None], strict=True):
+            self._append(token)
+            accepted += token == proposal
+            if token != proposal or self.finish_reason is not None:
+                break
+        tokens = tuple(self.tokens[start:])
+        return Run(
+            tokens=tokens,
+            proposed=len(proposed),
+            accepted=accepted,
+            logprobs=tuple(logprobs[: len(tokens)]),
+            finish_reason=self.finish_reason,
+            source=source,
+        )
+
+    def _append(self, token: int) -> None:
+        self.tokens.append(token)
+        self.counts[token] += 1
+        if token in self._eos_ids or self._completes_stop(token):
+            self.finish_reason = "stop"
+        elif self.remaining <= 0:
+            self.finish_reason = "length"
+
+    def _completes_stop(self, token: int) -> bool:
+        if self._text is None:
+            return False
+        self._text.push(token)
+        return self._text.stopped
+
+
+def _stop_watch(tokenizer: Tokenizer | None, stop: tuple[str, ...]) -> TextStream | None:
+    if not stop:
+        return None
+    if tokenizer is None:
+        raise InvalidRequest("stop", "stop strings need a tokenizer, and this engine runs without one")
+    return TextStream(tokenizer, stop)

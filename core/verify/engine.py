@@ -1,0 +1,270 @@
+"""Continuous batching of target passes over sessions with and without drafts; pure: no thread, socket or clock.
+
+Every pass takes one row per session plus its proposals, with chunks of prompts beside them. Target and drafts sample
+with the same noise, so a proposal changes the pass that a token comes out of, and never the token.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+
+from core.errors import ConfigError, InvalidRequest, OutOfPages
+from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run
+from core.model.base import Model
+from core.policy.draft_policy import DraftPolicy, Readiness
+from core.sampling.sampler import Sampling, sample
+from core.verify.batch import ScheduledRows, gather
+from core.verify.commit import Chain
+from core.verify.draft_links import DraftLinks
+from core.verify.logprobs import token_logprobs
+from core.verify.scheduler import Scheduler
+from core.verify.session import VerifySession
+from core.verify.sources import LookupConfig, Sources
+from core.verify.validation import Vocabulary, check
+from core.wire.messages import Close, Commit, Propose
+
+
+class VerifyConfig(NamedTuple):
+    """Limits of the verify engine, lengths in tokens, times in seconds; and what is looked up to be proposed.
+
+    A draft proposes at most `num_speculative_tokens` for a pass, unless the request says how many.
+    """
+
+    max_sessions: int = 32
+    num_speculative_tokens: int = 4
+    prefill_chunk: int = 256
+    draft_lease: float = 2.0
+    lookup: LookupConfig = LookupConfig()
+
+
+class _Drawn(NamedTuple):
+    """A session whose next tokens a pass computed: what it was fed, and the target's logits [num_logits, V]."""
+
+    session: VerifySession
+    feed: ScheduledRows
+    logits: torch.Tensor
+
+
+class VerifyEngine:
+    """The target and every generation in flight.
+
+    `counts` holds the passes (`steps`); the `tokens`, `proposed`, `accepted` and `plain_passes` (those without
+    proposals) of all sessions, `proposed_*` and `accepted_*` by source; the microseconds `stepping_us` and `waiting_us`
+    for proposals; and messages `dropped_*`.
+    """
+
+    def __init__(self, model: Model, vocabulary: Vocabulary, config: VerifyConfig, clock: Callable[[], float]) -> None:
+        if vocabulary.num_valid > model.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {vocabulary.num_valid} ids and the target only {model.vocab_size}; "
+                "take both from the same model"
+            )
+        self.config = config
+        self.counts: Counter[str] = Counter()
+        self.policy = DraftPolicy()
+        self._model = model
+        self._vocabulary = vocabulary
+        self._clock = clock
+        self._sessions = Scheduler(model, config.max_sessions, self.counts)
+        self._links = DraftLinks(self.policy, self.counts, num_valid=vocabulary.num_valid, lease=config.draft_lease)
+        self._sources = Sources(self.policy, config.lookup)
+        self._progressed: list[VerifySession] = []  # sessions that have committed since they were last guessed for
+        self._waiting_since: float | None = None
+        self._ended: float | None = None  # the last pass; None if there has been nothing to do since
+
+    def gauges(self) -> Counter[str]:
+        """Sessions and pages held now; `remembered_pages` belong to no session and are given up for any."""
+        return Counter(
+            sessions=len(self._sessions),
+            pages=self._model.num_used_pages,
+            remembered_pages=self._model.num_remembered_pages,
+        )
+
+    def open(self, choices: Sequence[GenerationRequest]) -> list[int]:
+        """Take in the choices of one prompt; those with equal tokens share one prefill. Returns their numbers."""
+        if len(choices) > self.config.max_sessions:
+            raise InvalidRequest("n", f"{len(choices)} choices; at most {self.config.max_sessions} run at a time")
+        for request in choices:
+            check(request, self._vocabulary, self._model.context)
+        group: list[VerifySession] = []
+        for request in choices:
+            group.append(self._session(request, group))
+        self._sessions.add(group)
+        return [session.number for session in group]
+
+    def close(self, number: int) -> None:
+        """End a session early; unknown ones are ignored."""
+        session = self._sessions.get(number)
+        if session is not None:
+            self._finish(session)
+
+    def receive(self, peer: bytes, message: Propose) -> None:
+        """Take a proposal off the wire; a bad one is counted and dropped."""
+        self._links.receive(peer, self._sessions.get(message.session), message, self._clock())
+
+    def outgoing(self) -> list[tuple[bytes, Commit | Close]]:
+        """Messages to send; each the newest for its session and peer."""
+        return self._links.outgoing()
+
+    def urgent(self) -> list[tuple[bytes, Commit | Close]]:
+        """Of the messages to send, those whose answer the next pass may wait for."""
+        return self._links.urgent()
+
+    def declined(self) -> dict[str, bool]:
+        """See `DraftPolicy.declined`."""
+        return self.policy.declined(len(self._sessions), self.config.num_speculative_tokens)
+
+    def wait(self) -> float | None:
+        """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
+        self._sessions.admit()
+        if self._complete():
+            return 0.0
+        self._look_up()
+        now = self._clock()
+        leading = self._sessions.leading()
+        ready = [self._readiness(session, now) for session in leading]
+        seconds = self.policy.seconds_to_wait(ready, _num_drafting(leading)) if ready else None
+        self._links.idle = seconds != 0.0
+        if seconds is None:
+            self._waiting_since = self._ended = None
+        elif seconds and self._waiting_since is None:
+            self._waiting_since = now
+        return seconds
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[int, Run]]:
+        """One target pass over every running session; returns what each committed."""
+        began = self._clock()
+        self._sessions.admit()
+        runs: list[tuple[int, Run]] = []
+        for session in self._complete():
+            runs.append((session.number, Run((), finish_reason=session.chain.finish_reason)))
+            self._finish(session)
+        self._look_up()
+        feeds, logits = self._forward()
+        drawn: list[_Drawn] = []
+        for feed, rows in zip(feeds, torch.split(logits, [feed.num_logits for feed in feeds]), strict=True):
+            if feed.num_logits:
+                drawn += [_Drawn(session, feed, rows) for session in self._sessions.share(feed.session)]
+            else:
+                self._sessions.keep(feed.session)
+        for one, tokens in zip(drawn, self._draw(drawn, logits), strict=True):
+            runs.append((one.session.number, self._commit(one, tokens)))
+        unfinished = [one.session for one in drawn if one.session.chain.finish_reason is None]
+        ended = self._clock()
+        self._observe(feeds, began, ended)
+        self._progressed += unfinished
+        self._links.plan(unfinished, len(self._sessions.leading()), ended)
+        return runs
+
+    # ---- sessions
+
+    def _session(self, request: GenerationRequest, group: Sequence[VerifySession]) -> VerifySession:
+        vocabulary = self._vocabulary
+        context = self._model.context
+        chain = Chain(request, eos_ids=vocabulary.eos_ids, context=context, tokenizer=vocabulary.raw)
+        wanted = request.num_speculative_tokens
+        of_draft = self.config.num_speculative_tokens if wanted is None else min(wanted, MAX_SPECULATIVE_TOKENS)
+        of_sources = MAX_SPECULATIVE_TOKENS if wanted is None else of_draft
+        leader = None
+        if chain.finish_reason is None:  # else there is nothing to compute, nor to wait for
+            leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
+        sources = self._sources.open(request, chain, of_sources)
+        return VerifySession(secrets.randbits(63), chain, sources, of_draft, leader, always_draft=request.always_draft)
+
+    def _complete(self) -> list[VerifySession]:
+        """Sessions that were resumed with a complete answer: there is nothing to compute."""
+        return [session for session in self._sessions.leading() if session.chain.finish_reason is not None]
+
+    def _finish(self, session: VerifySession) -> None:
+        self._sessions.remove(session)
+        self._links.leave(session)
+
+    def _readiness(self, session: VerifySession, now: float) -> Readiness:
+        uncached = session.length - self._model.num_cached(session.number)
+        if uncached > 1:
+            return Readiness(0.0, 1.0, 1.0, min(uncached, self.config.prefill_chunk), 0)
+        return self._links.readiness(session, now)
+
+    def _look_up(self) -> None:
+        """Guess for the sessions that have progressed; not in a pass, after which drafts are to be told at once."""
+        progressed, self._progressed = self._progressed, []
+        if progressed:
+            due = [(session.sources, session.task) for session in progressed]
+            self._sources.propose(due, len(self._sessions.leading()))
+
+    # ---- one pass
+
+    def _forward(self) -> tuple[list[ScheduledRows], torch.Tensor]:
+        """Compute a pass over as many sessions as have room; returns its batch and logits [sum of num_logits, V]."""
+        while feeds := gather(self._sessions, self._model, self.config.prefill_chunk):
+            try:
+                logits = self._model.forward([feed.rows for feed in feeds])
+            except OutOfPages:
+                if not self._sessions.preempt():
+                    raise
+                continue
+            if logits.is_cuda:  # it has its work by now, and is not done
+                torch.cuda.synchronize(logits.device)
+            self.counts["steps"] += 1
+            return feeds, logits
+        return [], torch.empty(0)
+
+    def _draw(self, drawn: Sequence[_Drawn], logits: torch.Tensor) -> list[list[int]]:
+        """Draw the target's token for every row of every session, in one transfer from the device."""
+        if not drawn:
+            return []
+        sessions = [
+            Sampling(one.chain.params, one.noise, one.length, one.chain.counts, feed.proposals)
+            for one, feed, _ in drawn
+        ]
+        ends = list(accumulate(one.rows for one in sessions))
+        if ends[-1] > len(logits):  # a prompt's row is drawn from by all who share it
+            logits = torch.cat([one.logits for one in drawn])
+        tokens = sample(logits, sessions, self._vocabulary.num_valid)
+        return [tokens[begin:end] for begin, end in pairwise([0, *ends])]
+
+    def _commit(self, drawn: _Drawn, tokens: list[int]) -> Run:
+        session, proposals = drawn.session, drawn.feed.proposals
+        top = session.chain.params.logprobs
+        logprobs = () if top is None else token_logprobs(drawn.logits, tokens, top)
+        run = session.chain.commit(tokens, proposals, logprobs, drawn.feed.source)
+        self._links.committed(session, run)
+        self._sources.committed(session.sources, run.tokens)
+        self._sessions.keep(session)
+        self._count(run)
+        if run.finish_reason is not None:
+            self._sources.finished(session.sources, session.task)
+            self._finish(session)
+        return run
+
+    def _observe(self, feeds: Sequence[ScheduledRows], began: float, ended: float) -> None:
+        """Count the time since the last pass: waiting for proposals, and all else as the cost of this pass."""
+        waited = 0.0 if self._waiting_since is None else began - self._waiting_since
+        since = began - waited if self._ended is None else self._ended
+        self._waiting_since, self._ended = None, ended
+        self.counts["waiting_us"] += round(1e6 * waited)
+        self.counts["stepping_us"] += round(1e6 * (ended - began))
+        if feeds:
+            rows = sum(len(feed.tokens) for feed in feeds)
+            self.policy.costs.observe(rows, ended - since - waited, _num_drafting(feed.session for feed in feeds))
+            self.policy.observe_pass(len(feeds))
+
+    def _count(self, run: Run) -> None:
+        self.counts["tokens"] += len(run.tokens)
+        self.counts["proposed"] += run.proposed
+        self.counts["accepted"] += run.accepted
+        self.counts[f"proposed_{run.source}"] += run.proposed
+        self.counts[f"accepted_{run.source}"] += run.accepted
+        self.counts["plain_passes"] += run.proposed == 0
+
+
+def _num_drafting(sessions: Iterable[VerifySession]) -> int:
+    """The sessions that are drafted for."""
+    return sum(session.link is not None and not session.link.silent for session in sessions)

@@ -1,0 +1,77 @@
+"""One generation as the verifier sees it: its committed chain, its place in a prefill group, and who proposes to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.sampling.gumbel import NoiseWindow
+from core.verify.commit import Chain
+from core.verify.sources import GENERAL, NOTHING, Proposal, SessionSources, better
+
+if TYPE_CHECKING:
+    from core.verify.draft_links import DraftLink
+
+
+class VerifySession:
+    """`link` is the session's draft, which `core.verify.draft_links` alone sets and changes; `sources` are the others.
+
+    `leader` computes this session's prompt, which is then forked; `followers` are those whose leader this one is.
+    `max_proposed` is the most tokens of a draft that a pass may be given; with `always_draft` that many are always
+    asked for.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        chain: Chain,
+        sources: SessionSources,
+        max_proposed: int,
+        leader: VerifySession | None = None,
+        *,
+        always_draft: bool = False,
+    ) -> None:
+        self.number = number
+        self.chain = chain
+        self.sources = sources
+        self.noise = NoiseWindow(chain.params.seed, chain.choice)
+        self.max_proposed = max_proposed
+        self.always_draft = always_draft
+        self.link: DraftLink | None = None
+        self.leader = leader
+        self.followers: list[VerifySession] = []
+        if leader is not None:
+            leader.followers.append(self)
+
+    @property
+    def length(self) -> int:
+        return len(self.chain.tokens)
+
+    @property
+    def task(self) -> str:
+        """The adapter of its draft, by which earlier answers are told apart."""
+        return GENERAL if self.link is None else self.link.adapter
+
+    @property
+    def num_requested(self) -> int:
+        """The most tokens of the draft that the next pass would take."""
+        return 0 if self.link is None else self.chain.limit_proposals(self.link.budget.num_tokens)
+
+    @property
+    def drafted(self) -> tuple[int, ...]:
+        """The tokens of the draft that are there now."""
+        return () if self.link is None else self.link.proposal[: self.num_requested]
+
+    def proposal(self) -> Proposal:
+        """The best tokens to verify if a pass began now; none while followers share the pass."""
+        if self.followers:
+            return NOTHING
+        expected = 0.0 if self.link is None else self.link.estimates.acceptance.tokens(len(self.drafted)) - 1.0
+        return better(Proposal("draft", self.drafted, expected), self.sources.proposal)
+
+    def lead_on(self) -> VerifySession:
+        """Hand the followers to the first of them, which is returned."""
+        (first, *others), self.followers = self.followers, []
+        first.leader, first.followers = None, others
+        for other in others:
+            other.leader = first
+        return first

@@ -1,0 +1,39 @@
+"""Checks requests against the target: prompt length, token ids, sampling parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import tokenizers
+
+from core.errors import InvalidRequest
+from core.generation import GenerationRequest
+
+
+class Vocabulary(Protocol):
+    """The part of the target's tokenizer that the engines use; `core.text.tokenizer.Tokenizer` is one."""
+
+    @property
+    def raw(self) -> tokenizers.Tokenizer: ...
+    @property
+    def eos_ids(self) -> Sequence[int]: ...
+    @property
+    def num_valid(self) -> int: ...
+
+
+def check(request: GenerationRequest, vocabulary: Vocabulary, context: int) -> None:
+    """Raise `InvalidRequest` unless the target can take `request`.
+
+    Its prompt must leave room for a token in the `context`; an answer resumed when complete may fill it.
+    """
+    num_valid = vocabulary.num_valid
+    if request.prompt_length < 1 or len(request.tokens) < request.prompt_length:
+        raise InvalidRequest("prompt", "the prompt is empty; send at least one token")
+    if request.prompt_length >= context or len(request.tokens) > context:
+        raise InvalidRequest("prompt", f"the prompt has {request.prompt_length} tokens; the context holds {context}")
+    if not all(0 <= token < num_valid for token in request.tokens):
+        raise InvalidRequest("prompt", f"token ids must be between 0 and {num_valid - 1}")
+    if not all(0 <= token < num_valid for token in request.prediction):
+        raise InvalidRequest("prediction", f"token ids must be between 0 and {num_valid - 1}")
+    request.params.validate(num_valid)

@@ -1,0 +1,245 @@
+"""The command line, `taskspec`: `demo`, `serve`, and the commands of other modules and packages.
+
+Other packages add commands by an entry point. The exit codes are those of `core.errors`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from core.errors import FAILED, INTERRUPTED, TaskSpecError
+from core.family import locate
+from core.tasks import GENERAL
+from serve_app.cli import bundles as bundles_cli
+from serve_app.config import ServiceConfig, load_config
+from serve_app.load import cli as load_cli
+from serve_app.terminal.progress import step
+
+if TYPE_CHECKING:
+    from serve_app.demo.table import DemoTable
+    from serve_app.deployments.served_models import ServedModels
+    from serve_app.local_cluster import Jobs
+
+LOOPBACK = "127.0.0.1"
+COMMANDS = "taskspec.commands"  # the entry points' group
+EXAMPLE = "What is 17 + 25?"
+SMALL_RETRAINING = "train_jobs/configs/smoke.yaml"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="TaskSpec: lossless speculative decoding with a draft model per task, served on Ray.",
+)
+
+Config = Annotated[
+    str, typer.Option(metavar="NAME_OR_YAML", help="A shipped configuration (family, llama2-13b) or a YAML file.")
+]
+
+
+@app.command()
+def demo(
+    config: Config = "family",
+    prompts_per_task: Annotated[int, typer.Option(min=1, max=50, help="Prompts of each of the six tasks.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the table, as JSON, on stdout.")] = False,
+) -> None:
+    """Start the service, answer prompts of six tasks, print one table, leave nothing running.
+
+    Ray and the service start on loopback, on free ports; a Ray that is already running is left alone. Held-out prompts
+    are answered over HTTP. The first answer of each task is shown as it is generated, with the accepted tokens of the
+    draft marked. Then all prompts are answered again, with the same seeds, by the un-adapted draft, by one adapted to
+    all tasks together, by the task's own, and with speculation off. For each task the table shows how many prompts were
+    routed to which slot of the bundle, the acceptance rate and the tokens per target pass of each draft, and whether
+    all answers are equal.
+
+    Example: `taskspec demo --prompts-per-task 2`
+
+    Exit code 0 if every answer is equal, 1 if one differs. Takes one to two minutes.
+    """
+    settings = load_config(config)
+    console = Console(stderr=as_json)
+    console.print("Starting the service, then answering prompts of six tasks: one to two minutes.")
+    try:
+        table = _run_demo(settings, prompts_per_task, console, show_answers=not as_json)
+    except KeyboardInterrupt:
+        console.print("\nStopped before the end; nothing is left running.")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        sys.stdout.write(json.dumps({"model": settings.name, **table.as_json()}, indent=2) + "\n")
+    raise typer.Exit(0 if table.all_equal else FAILED)
+
+
+@app.command()
+def serve(
+    config: Config = "family",
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every interface.")] = LOOPBACK,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8000,
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Deploy on this Ray cluster (or `auto`) and return.")
+    ] = None,
+) -> None:
+    """Keep the service up until Ctrl-C.
+
+    Starts a Ray of its own, deploys target, router, draft pools and ingress, and prints the base URL for OpenAI clients
+    and a curl line. Drafts and router are those of the live bundle (`taskspec bundles list`). The same Ray takes jobs:
+    the command also prints the line that starts a retraining beside the service from another terminal. Ctrl-C (or
+    SIGTERM) lets running answers end; a second one drops them. Nothing is left running, jobs included.
+
+    Example: `taskspec serve --port 8001`
+
+    With --address it deploys on a running Ray cluster and returns; the service stays up there.
+
+    Example, on the head node: `taskspec serve --config llama2-13b --address auto --host 0.0.0.0`
+    """
+    from serve_app.local_cluster import check_port, free_port
+
+    settings = load_config(config)
+    console = Console()
+    if address is None:
+        check_port(host, port)
+    served = _with_bundle(settings, console)
+    _print_bundle(served, console)
+    if address is not None:
+        _deploy(served, host, port, address, console)
+        return
+    try:
+        _keep_up(served, host, port or free_port(host), console)
+    except KeyboardInterrupt:
+        console.print("Stopped before it was up; nothing is left running.")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def own_ray(gpus: float) -> Iterator[None]:
+    """A Ray for one command, for as long as the block lasts: all cores of the machine, and `gpus` of its GPUs."""
+    from serve_app.local_cluster import local_cluster
+
+    with local_cluster(0, gpus, set()):
+        yield
+
+
+app.command()(load_cli.bench)
+app.add_typer(bundles_cli.app, name="bundles")
+for _entry in entry_points(group=COMMANDS):
+    _entry.load()(app, own_ray)
+
+
+def main() -> None:
+    """Run the command line; an error that the user can correct is one line, without a traceback."""
+    logging.basicConfig(format="taskspec: %(message)s", level=logging.WARNING)
+    try:
+        app(prog_name="taskspec")
+    except TaskSpecError as error:
+        sys.stderr.write(f"taskspec: {error}\n")
+        sys.exit(error.exit_code)
+
+
+def _with_bundle(config: ServiceConfig, console: Console) -> ServedModels:
+    with step(console, "Opening the bundle"):
+        from serve_app.deployments.served_models import with_bundle
+
+        return with_bundle(config)
+
+
+def _run_demo(config: ServiceConfig, prompts_per_task: int, console: Console, *, show_answers: bool) -> DemoTable:
+    served = _with_bundle(config, console)
+    from tokenizers import Tokenizer
+
+    from core.model.loader import resolve
+    from serve_app.demo.run import Demo, report
+    from serve_app.deployments.served_models import with_controls
+    from serve_app.hosting import local_service
+    from serve_app.local_cluster import free_port
+
+    rivals = [name for name in served.controls if name != GENERAL or len(served.controls) == 1]  # not the un-adapted
+    compared, controls = with_controls(served, rivals)
+    tokenizer = Tokenizer.from_file(str(resolve(locate(config.target.model)) / "tokenizer.json"))
+    with local_service(compared, LOOPBACK, free_port(LOOPBACK), console) as service:
+        demo = Demo(served, service.url, controls, tokenizer, console, show_answers=show_answers)
+        table = demo.run(prompts_per_task)
+    if show_answers:
+        report(table, served, console)
+    return table
+
+
+def _keep_up(served: ServedModels, host: str, port: int, console: Console) -> None:
+    from serve_app.hosting import drain, local_service
+
+    with local_service(served, host, port, console, jobs=True) as service:
+        try:
+            _print_usage(service.url, served.config, console)
+            _print_retraining(service.jobs, console)
+            console.print("Ctrl-C stops it.")
+            while True:
+                signal.pause()
+        except KeyboardInterrupt:
+            with step(console, "Letting running answers end; Ctrl-C again drops them"), suppress(KeyboardInterrupt):
+                drain()
+    console.print("Stopped; nothing is left running.")
+
+
+def _deploy(served: ServedModels, host: str, port: int, address: str, console: Console) -> None:
+    from serve_app.hosting import cluster_service
+
+    service = cluster_service(served, host, port, address, console)
+    _print_usage(service.url, served.config, console)
+    console.print(f"It stays up on that cluster. To take it down:\n{service.takedown}", highlight=False, soft_wrap=True)
+
+
+def _print_bundle(served: ServedModels, console: Console) -> None:
+    """The drafts that will be served."""
+    if served.version is not None:
+        tasks = [task for task in served.drafts if task != GENERAL]
+        line = f"Bundle {served.version}: {GENERAL}{' and ' if tasks else ''}{', '.join(tasks)}"
+    else:
+        where = f" is live in {served.config.bundle}" if served.config.bundle else ""
+        line = f"No bundle{where}: the un-adapted draft serves every prompt"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_usage(url: str, config: ServiceConfig, console: Console) -> None:
+    """A curl line to paste; printed raw, because a line wrapped at the terminal's width does not work."""
+    body = {"model": config.name, "messages": [{"role": "user", "content": EXAMPLE}]}
+    command = f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
+    console.print(f"\nOpenAI base_url: {url}/v1   model: {config.name}\n", highlight=False)
+    console.out(command, highlight=False)
+    console.print()
+
+
+def _print_retraining(jobs: Jobs | None, console: Console) -> None:
+    """The line that retrains beside the service; it names the file of the token and never the token."""
+    if jobs is None:
+        return
+    environment = f"RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={shlex.quote(str(jobs.token_file))}"
+    console.print("A retraining on the same Ray, while it serves:\n", highlight=False)
+    console.out(
+        f"{environment} {_this_command()} retrain --config {SMALL_RETRAINING} --address {jobs.address}", highlight=False
+    )
+    console.print()
+
+
+def _this_command() -> str:
+    """The `taskspec` command as it can be typed in another terminal in this directory."""
+    script = Path(sys.executable).with_name("taskspec")
+    if shutil.which("taskspec") == str(script):
+        return "taskspec"
+    return shlex.quote(os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`taskspec demo`: every draft beside plain decoding, over HTTP."""

@@ -1,0 +1,156 @@
+"""The demo: prompts of every task, answered over HTTP by every draft and without one, and a table of the results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.text import Text
+from tokenizers import Tokenizer
+
+from core.tasks import GENERAL
+from serve_app.demo.questions import WARM, Question, questions
+from serve_app.demo.table import OWN, DemoTable, Outcome, most_routed, tokens_per_target_pass
+from serve_app.deployments.served_models import ServedModels
+from serve_app.openai.client import AS_ROUTED, OFF, Answer, Client, Speculation
+from serve_app.terminal.progress import step
+from serve_app.terminal.transcript import Transcript, mark
+
+
+class Demo:
+    """One run of the demo against the service at `url`.
+
+    `controls` are the pools of the drafts that a task's own draft is compared with, by name. With `show_answers` the
+    first answer of each task appears as it is generated; otherwise only progress is shown.
+    """
+
+    def __init__(
+        self,
+        served: ServedModels,
+        url: str,
+        controls: Mapping[str, str],
+        tokenizer: Tokenizer,
+        console: Console,
+        *,
+        show_answers: bool,
+    ) -> None:
+        self._config = served.config
+        self._client = Client(f"{url}/v1")
+        self._controls = controls
+        self._tokenizer = tokenizer
+        self._console = console
+        self._show_answers = show_answers
+
+    def run(self, per_task: int) -> DemoTable:
+        """Raises `BadAnswer`."""
+        return asyncio.run(self._run(questions(per_task)))
+
+    async def _run(self, asked: list[Question]) -> DemoTable:
+        tasks = dict.fromkeys(question.task for question in asked)
+        if self._show_answers:
+            self._explain()
+        async with self._client:
+            by_task = {task: await self._one_task(task, asked) for task in tasks}
+            if self._show_answers:
+                self._console.print()
+            drafts = {
+                name: await self._again(asked, f"with the {name} draft", [self._drafted_by(pool)] * len(asked))
+                for name, pool in self._controls.items()
+            }
+            slots = {task: most_routed(answers) for task, answers in by_task.items()}
+            own = [self._drafted_by(slots[question.task]) for question in asked]
+            drafts[OWN] = await self._again(asked, "with the task's own draft", own)
+            plain = await self._again(asked, "with speculation off", [OFF] * len(asked))
+        routed = [answer for answers in by_task.values() for answer in answers]
+        compared = [{name: answers[number] for name, answers in drafts.items()} for number in range(len(asked))]
+        return DemoTable([Outcome(*each) for each in zip(asked, routed, compared, plain, strict=True)])
+
+    def _drafted_by(self, pool: str) -> Speculation:
+        """Drafting by the pool in any case: given a number of tokens, the service does not decide whether it pays."""
+        return {"task": pool, "num_speculative_tokens": self._config.draft.num_speculative_tokens}
+
+    async def _one_task(self, task: str, asked: Sequence[Question]) -> list[Answer]:
+        """Ask the task's prompts, each drafted for as routed, and show the first answer."""
+        first, *others = [question for question in asked if question.task == task]
+        if not self._show_answers:
+            return await self._ask([first, *others], f"Asking the prompts of {task}")
+        self._console.print(Text.assemble((f"\n{task}", "bold cyan"), (f"  {first.manner}", "dim")))
+        self._console.print(Text(first.prompt, "italic"), soft_wrap=True)
+        transcript = Transcript(self._console, self._tokenizer)
+        answer = await self._client.ask(first.body(self._config.name, AS_ROUTED), transcript.show)
+        transcript.end()
+        more = f"{len(others)} more of {task}"
+        return [answer, *await self._ask(others, f"Asking {more}", f"{more} answered")]
+
+    async def _again(self, asked: Sequence[Question], how: str, speculation: Sequence[Speculation]) -> list[Answer]:
+        doing = f"Asking all {len(asked)} prompts again {how}"
+        return await self._ask(asked, doing, f"All asked again {how}", speculation)
+
+    async def _ask(
+        self, asked: Sequence[Question], doing: str, done: str = "", speculation: Sequence[Speculation] = ()
+    ) -> list[Answer]:
+        """One question at a time: a service drafts less, or not at all, for requests that share its passes."""
+        answers: list[Answer] = []
+        if asked:
+            with step(self._console, doing, done, len(asked)) as asking:
+                for question, wanted in zip(asked, speculation or [AS_ROUTED] * len(asked), strict=True):
+                    answers.append(await self._client.ask(question.body(self._config.name, wanted)))
+                    asking.reach(len(answers))
+        return answers
+
+    def _explain(self) -> None:
+        legend = Text.assemble(mark("marked like this", self._console), ": proposed by the draft and accepted; ")
+        legend.append("the rest: written by the target itself. Every second prompt is answered at temperature 0, ")
+        legend.append(f"the others at {WARM} with a seed.")
+        self._console.print(legend)
+
+
+def report(table: DemoTable, served: ServedModels, console: Console) -> None:
+    """Print the table, the answers that differ, if any, and a summary."""
+    console.print(table.render())
+    for outcome in table.outcomes:
+        if not outcome.equal:
+            console.print(Text(_difference(outcome), "bold red"), soft_wrap=True)
+    console.print(summary(table, served), highlight=False)
+
+
+def summary(table: DemoTable, served: ServedModels) -> str:
+    """The result of the demo in a few sentences."""
+    answers = sum(len(outcome.speculated) for outcome in table.outcomes)
+    exact = (
+        f"Each of {answers} answers with speculation was the target's own, token for token"
+        if table.all_equal
+        else "NOT every answer with speculation was the target's"
+    )
+    rates = {name: tokens_per_target_pass(answers) or 1.0 for name, answers in table.total.drafted().items()}
+    own = rates.pop(OWN)
+    others = "".join(f", the {name} draft {rate:.2f}" for name, rate in rates.items())
+    tasks = len(served.drafts.keys() - {GENERAL})
+    drafts = f"Tasks with a draft of their own: {tasks}" if served.version else "No bundle is served"
+    return (
+        f"{exact}. A target pass gave {own:.2f} tokens with the task's own draft{others}; plain decoding gives 1. "
+        f"{drafts}. {corrections(table)} Speed is not what this demo measures."
+    )
+
+
+def corrections(table: DemoTable) -> str:
+    """What rerouting and looking up brought to the answers as routed, in one sentence."""
+    accounts = [outcome.routed.speculation for outcome in table.outcomes]
+    moved = sum(account.get("rerouted", 0) > 0 for account in accounts)
+    looked_up = [
+        counts for account in accounts for source, counts in account.get("sources", {}).items() if source != "draft"
+    ]
+    proposed, accepted = (sum(counts[name] for counts in looked_up) for name in ("proposed", "accepted"))
+    return (
+        f"As routed, {moved} of {len(accounts)} answers moved to another draft, and of {proposed} tokens looked up in "
+        f"their own text {accepted} were accepted."
+    )
+
+
+def _difference(outcome: Outcome) -> str:
+    plain = outcome.plain.tokens
+    ours = next(answer for answer in outcome.speculated if not answer.same_as(outcome.plain)).tokens
+    same = next((at for at, pair in enumerate(zip(ours, plain, strict=False)) if pair[0] != pair[1]), None)
+    where = f"from token {same}" if same is not None else f"in length, {len(ours)} tokens against {len(plain)}"
+    return f"different {where}: {outcome.question.task}, {outcome.question.manner}: {outcome.question.prompt}"

@@ -1,0 +1,20 @@
+"""The deployment around `core.tasks.classifier.TaskClassifier`: a prior over tasks from the tokens of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class TaskRouter:
+    """A router replica. The probability of `general` is that of no task."""
+
+    def __init__(self, directory: str) -> None:
+        from core.tasks.classifier import (
+            TaskClassifier,  # takes seconds, as it imports transformers
+        )
+
+        self._classifier = TaskClassifier.load(directory)
+
+    def route(self, tokens: Sequence[int]) -> dict[str, float]:
+        """The probability of each task."""
+        return self._classifier.predict(tokens)

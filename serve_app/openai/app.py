@@ -1,0 +1,88 @@
+"""The FastAPI application of an ingress replica: routes only.
+
+Request bodies are defined in `openai.requests`, turned into generation requests in `openai.batch`, and answered in
+`openai.answers`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+
+from serve_app.openai import errors
+from serve_app.openai.answers import streamed, whole
+from serve_app.openai.batch import Batch, chat_batch, completion_batch, unknown_model
+from serve_app.openai.body import JsonRoute
+from serve_app.openai.owners import owner_of
+from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields
+from serve_app.openai.response_building import ChatFormat, CompletionFormat, Format
+from serve_app.openai.responses import ChatCompletion, Completion, ErrorBody, Health, ModelCard, ModelList
+from serve_app.openai.service import Service
+
+TITLE = "TaskSpec"
+ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application in front of `service`."""
+    app = FastAPI(title=TITLE, description="An OpenAI-compatible service with task-specialised speculative decoding.")
+    errors.install(app)
+    app.include_router(_facts(service))
+    app.include_router(_generation(service))
+    return app
+
+
+def _facts(service: Service) -> APIRouter:
+    router = APIRouter(responses=ERRORS)
+    card = ModelCard(id=service.model_name, created=int(time.time()), owned_by="taskspec", **service.describe())
+
+    @router.get("/healthz", response_model=Health)
+    async def healthz(response: Response) -> Health:
+        """200 if a request sent now would be answered, else 503."""
+        healthy = await service.healthy()
+        response.status_code = 200 if healthy else 503
+        return Health(status="ok" if healthy else "unavailable")
+
+    @router.get("/v1/models")
+    async def list_models() -> ModelList:
+        """The one model of this service and its properties."""
+        return ModelList(data=[card])
+
+    @router.get("/v1/models/{model:path}")
+    async def retrieve_model(model: str) -> ModelCard:
+        """The model of that name, which may contain slashes."""
+        if model != service.model_name:
+            raise unknown_model(model, service)
+        return card
+
+    return router
+
+
+def _generation(service: Service) -> APIRouter:
+    router = APIRouter(route_class=JsonRoute, responses=ERRORS)
+
+    def owner(request: Request) -> str | None:
+        return owner_of(request.headers.get("authorization"), service.owner_salt)
+
+    async def answer(request: Request, body: GenerationFields, batch: Batch, form: Format) -> Response:
+        if body.stream:
+            return await streamed(request, batch, service, form, body.include_usage)
+        return await whole(request, batch, service, form)
+
+    @router.post("/v1/completions", response_model=None, responses={200: {"model": Completion}})
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        """Continue a prompt, or several."""
+        batch = await completion_batch(body, service, owner(request))
+        form = CompletionFormat(service.tokenizer, service.model_name, body.alternatives is not None)
+        return await answer(request, body, batch, form)
+
+    @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        """Answer a conversation."""
+        batch = await chat_batch(body, service, owner(request))
+        form = ChatFormat(service.tokenizer, service.model_name, body.alternatives is not None)
+        return await answer(request, body, batch, form)
+
+    return router

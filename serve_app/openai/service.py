@@ -1,0 +1,70 @@
+"""The interface between the HTTP protocol and the service behind it, which the ingress implements."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+import msgspec
+
+from core.errors import TaskSpecError
+from core.generation import GenerationRequest, Run
+from core.text.tokenizer import Tokenizer
+
+
+class Overloaded(TaskSpecError):
+    """The service cannot take the request now; becomes `status` with a Retry-After of `retry_after_s` seconds."""
+
+    def __init__(self, message: str, *, status: int = 503, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class Speculation(msgspec.Struct, frozen=True):
+    """The speculation that a request asks for.
+
+    `num_speculative_tokens` caps the proposals per target pass; None leaves the cap to the service. `task` names the
+    draft pool; None leaves the choice to the router.
+    """
+
+    enabled: bool = True
+    num_speculative_tokens: int | None = None
+    task: str | None = None
+
+
+class ChoiceRun(msgspec.Struct, frozen=True):
+    """A run, the index of its choice, and the task whose draft proposed for it."""
+
+    choice: int
+    run: Run
+    task: str
+
+
+class Service(Protocol):
+    """Everything behind the HTTP protocol.
+
+    `context` limits the tokens of a prompt and its answer together, `max_choices` the choices of one prompt. `tasks`
+    are the draft pools that a request may name, "general" among them. `owner_salt` is a secret of the service.
+    """
+
+    tokenizer: Tokenizer
+    model_name: str
+    context: int
+    vocab_size: int
+    tasks: tuple[str, ...]
+    max_choices: int
+    owner_salt: bytes
+
+    def describe(self) -> dict[str, object]:
+        """Properties of the model for /v1/models, such as dtype and numerics; JSON values only."""
+
+    async def healthy(self) -> bool:
+        """True if a request sent now would be answered."""
+
+    def generate(self, requests: list[GenerationRequest], speculation: Speculation) -> AsyncGenerator[ChoiceRun, None]:
+        """The runs of the choices of one prompt, those of a choice in order, until every choice has finished.
+
+        `requests` share the prompt, and so the prefill, and differ in `choice`. Closing the generator, or cancelling
+        the task that waits for it, ends every session at once. Raises `Overloaded` if there is no room.
+        """

@@ -1,0 +1,1 @@
+"""Output of commands: progress and transcripts."""

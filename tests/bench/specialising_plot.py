@@ -1,0 +1,45 @@
+"""Draws the gain of task drafts: by width of the draft and answers per task, and by distance of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from tests.bench.specialising import Outcome
+
+_COLOURS = ("#b9770e", "#1f5fa8", "#12806a", "#a3386f")
+
+
+def plot(outcomes: Sequence[Outcome], distances: Mapping[str, float], file: Path) -> None:
+    """Left: a line per number of answers over widths. Right: a dot per task of the widest case with most answers."""
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for colour, answers in zip(_COLOURS, sorted({outcome.case.answers for outcome in outcomes}), strict=False):
+        found = sorted((one for one in outcomes if one.case.answers == answers), key=lambda one: one.case.width)
+        gains = [one.gain for one in found]
+        ends = [[gain.difference - gain.low for gain in gains], [gain.high - gain.difference for gain in gains]]
+        widths = [one.case.width for one in found]
+        left.errorbar(widths, [gain.difference for gain in gains], ends, marker="o", color=colour, capsize=3)
+        left.annotate(
+            f"{answers} answers", (widths[-1], gains[-1].difference), xytext=(6, 0), textcoords="offset points"
+        )
+    left.axhline(0.0, color="#767676", linewidth=0.8)
+    left.set_xscale("log", base=2)
+    left.set_xticks(sorted({one.case.width for one in outcomes}), sorted({one.case.width for one in outcomes}))
+    left.margins(x=0.3)
+    left.set_xlabel("width of the draft")
+    left.set_ylabel("gain in acceptance over the base, trained on")
+    for colour, outcome in zip(_COLOURS, outcomes, strict=False):
+        gains = [outcome.by_task[task].difference for task in distances]
+        label = f"width {outcome.case.width}, {outcome.case.answers} answers"
+        right.plot(list(distances.values()), gains, "o", color=colour, label=label)
+    right.axhline(0.0, color="#767676", linewidth=0.8)
+    right.legend(frameon=False, fontsize=8)
+    right.set_xlabel("distance of a task to the nearest other")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=160)

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli.main import app, main
+from tests.core.bundle.bundles import publish_adapters
+from tests.serve_app.command import Command
+
+SMALL = "name: small\ntarget: {model: family:target}\ndraft: {model: family:draft}\n"
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["taskspec", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def help_of(*command: str) -> str:
+    shown = CliRunner().invoke(app, [*command, "--help"])
+    assert shown.exit_code == 0
+    return " ".join(shown.stdout.split())
+
+
+def test_help_lists_the_commands() -> None:
+    assert {"demo", "serve", "bundles"} <= set(help_of().split())
+
+
+def test_training_adds_its_commands_by_its_entry_point() -> None:
+    assert {"retrain", "stage", "traces"} <= set(help_of().split())
+
+
+def test_help_costs_no_heavy_import() -> None:
+    program = (
+        "import sys; from serve_app.cli.main import app; from typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "sys.exit(' '.join({'ray', 'torch', 'transformers', 'sklearn'} & set(sys.modules)) or None)"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+
+
+def test_the_demo_prints_a_line_before_any_heavy_import() -> None:
+    program = (
+        "import sys; from serve_app.cli import main\n"
+        "def begun(*_, **__):\n"
+        "    sys.exit(' '.join({'ray', 'torch', 'transformers'} & set(sys.modules)) or None)\n"
+        "main._run_demo = begun\n"
+        "main.app(['demo'])"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert outcome.stdout.startswith("Starting the service, ")
+
+
+@pytest.mark.parametrize(
+    ("command", "taught"),
+    [
+        ("demo", ("Example: taskspec demo", "leave nothing running", "--json", "Exit code 0 if every answer is equal")),
+        ("serve", ("Example: taskspec serve", "Nothing is left running", "--address", "curl", "starts a retraining")),
+        ("bundles list", ("Example: taskspec bundles list", "--root", "live (true or false)")),
+        ("bundles show", ("Example: taskspec bundles show", "--json the manifest")),
+        ("bundles diff", ("Example: taskspec bundles diff", "what, before, after")),
+    ],
+)
+def test_help_teaches_what_a_command_does_an_example_and_what_it_leaves(command: str, taught: tuple[str, ...]) -> None:
+    shown = help_of(*command.split())
+    assert [each for each in taught if each not in shown] == []
+
+
+@pytest.mark.parametrize("command", ["demo", "serve"])
+def test_an_unknown_configuration_is_told_in_a_line(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, command, "--config", "familly") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("taskspec: no configuration 'familly'")
+    assert "'family'" in err
+
+
+def test_an_unknown_key_is_told_with_the_nearest_known_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(SMALL.replace("family:target", "family:target, max_session: 4"))
+    assert run_main(monkeypatch, "demo", "--config", str(file)) == 2
+    err = capsys.readouterr().err
+    assert "target.max_session: unknown key; did you mean `max_sessions`?" in err
+    assert "Traceback" not in err
+
+
+def test_a_port_in_use_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run_main(monkeypatch, "serve", "--port", str(port)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""  # the first thing that starts says so
+    assert f"cannot listen on 127.0.0.1 port {port}" in err
+    assert "--port" in err
+
+
+def test_a_bundle_for_another_draft_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish_adapters(tmp_path / "bundles", tmp_path, 1)
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"{SMALL}bundle: {tmp_path}/bundles\n")
+    assert run_main(monkeypatch, "serve", "--port", "0", "--config", str(file)) == 2
+    out, err = capsys.readouterr()
+    assert "Ray" not in out
+    assert "is for the target 'target-13b', and target.model is 'family:target'" in err
+
+
+JOBS = """
+import sys, time
+from ray.job_submission import JobSubmissionClient
+client = JobSubmissionClient(sys.argv[1])
+short = client.submit_job(entrypoint='python -c "import ray; ray.init(); print(ray.cluster_resources())"')
+while not client.get_job_status(short).is_terminal():
+    time.sleep(0.2)
+print(client.get_job_status(short).value, client.get_job_logs(short))
+endless = client.submit_job(
+    entrypoint='python -c "import ray, time; ray.init(); print(1234, flush=True); time.sleep(1e6)"'
+)
+while "1234" not in client.get_job_logs(endless):
+    time.sleep(0.2)
+"""
+
+
+def run_jobs(line: str) -> str:
+    """A job to its end and one that goes on, submitted as the line for retraining says."""
+    environment, address = dict(re.findall(r"(RAY_AUTH_\w+)=(\S+)", line)), line.rsplit(maxsplit=1)[-1]
+    token = Path(environment["RAY_AUTH_TOKEN_PATH"])
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert token.read_text() not in line
+    return subprocess.run(
+        [sys.executable, "-c", JOBS, address],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+
+
+@pytest.mark.cluster
+def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    small, home = tmp_path / "small.yaml", tmp_path / "home"
+    small.write_text(SMALL + "ingress: {actors: {autoscaling: {min_replicas: 1}}}\n")  # Ray is imported to check it
+    home.mkdir()
+    serving = Command(home, "serve", "--port", "0", "--config", str(small))
+    try:
+        line = next((line for line in serving.stdout if line.startswith("curl ")), None)
+        assert line is not None, serving.process.communicate()
+        assert len(serving.processes()) > 3
+        answer = subprocess.run(
+            ["bash", "-c", f"{line.strip()} --silent --show-error"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert json.loads(answer.stdout)["choices"][0]["message"]["content"]
+
+        retraining = next(line for line in serving.stdout if line.startswith("RAY_AUTH_MODE=token "))
+        assert " retrain --config train_jobs/configs/smoke.yaml --address http://127.0.0.1:" in retraining
+        done = run_jobs(retraining)
+        assert done.startswith("SUCCEEDED")
+        assert "'CPU'" in done
+        assert any("sleep(1e6)" in process for process in serving.processes())
+
+        os.killpg(serving.process.pid, signal.SIGINT)  # as a terminal does it: to Ray's processes too
+        out, err = serving.process.communicate(timeout=60)
+        assert serving.process.returncode == 0, err
+        assert out.splitlines()[-1] == "Stopped; nothing is left running."
+        assert err == ""
+        assert serving.left() == []
+        assert list(home.iterdir()) == []
+    finally:
+        serving.kill()

@@ -1,0 +1,280 @@
+"""Input that cannot be served: the right status, OpenAI's form, the field at fault, and nothing reaches a model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core.errors import InvalidRequest
+from core.sampling.params import MAX_STOPS, MAX_TOP_LOGPROBS
+from serve_app.openai.body import MAX_BODY_BYTES
+from serve_app.openai.service import Overloaded
+from tests.serve_app.clients import JSON, http_client
+from tests.serve_app.scripted import ScriptedService
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+GOOD: dict[str, dict[str, Any]] = {
+    COMPLETIONS: {"model": "org/toy", "prompt": "the answer"},
+    CHAT: {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]},
+}
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def predicted(content: str) -> dict[str, str]:
+    return {"type": "content", "content": content}
+
+
+# field at fault, fields of the body (None takes one away), part of the message
+SHARED: list[tuple[str, dict[str, Any], str]] = [
+    ("model", {"model": None}, "required"),
+    ("model", {"model": 3}, "valid string"),
+    ("temperature", {"temperature": -1}, "greater than or equal to 0"),
+    ("temperature", {"temperature": 2.1}, "less than or equal to 2"),
+    ("temperature", {"temperature": NAN}, ""),
+    ("temperature", {"temperature": INFINITY}, ""),
+    ("temperature", {"temperature": "0.5"}, "valid number"),
+    ("temperature", {"temperature": True}, "valid number"),
+    ("temperature", {"temperature": 10**400}, ""),
+    ("top_p", {"top_p": 0}, "greater than 0"),
+    ("top_p", {"top_p": 1.5}, "less than or equal to 1"),
+    ("top_k", {"top_k": -2}, "greater than or equal to -1"),
+    ("top_k", {"top_k": 2**63}, "less than"),
+    ("min_p", {"min_p": -0.1}, "greater than or equal to 0"),
+    ("max_tokens", {"max_tokens": 0}, "greater than or equal to 1"),
+    ("max_tokens", {"max_tokens": 1.5}, "valid integer"),
+    ("max_tokens", {"max_tokens": 5, "max_completion_tokens": 5}, "not both"),
+    ("max_completion_tokens", {"max_completion_tokens": 0}, "greater than or equal to 1"),
+    ("n", {"n": 0}, "greater than or equal to 1"),
+    ("n", {"n": 10000}, "at most 4"),
+    ("n", {"n": True}, "valid integer"),
+    ("seed", {"seed": 2**63}, "less than"),
+    ("seed", {"seed": 10**3000}, "less than"),
+    ("stop", {"stop": 7}, "a string or a list of strings"),
+    ("stop", {"stop": ""}, "at least 1 character"),
+    ("stop[1]", {"stop": ["a", ""]}, "at least 1 character"),
+    ("stop", {"stop": ["a"] * (MAX_STOPS + 1)}, f"at most {MAX_STOPS}"),
+    ("presence_penalty", {"presence_penalty": 3}, "less than or equal to 2"),
+    ("frequency_penalty", {"frequency_penalty": -3}, "greater than or equal to -2"),
+    ("logit_bias", {"logit_bias": {"12x": 1}}, "decimal digits"),
+    ("logit_bias", {"logit_bias": {"-1": 1}}, "decimal digits"),
+    ("logit_bias", {"logit_bias": {"319999": 1}}, "between 0 and"),
+    ("logit_bias", {"logit_bias": [1]}, "dictionary"),
+    ("logit_bias.5", {"logit_bias": {"5": 101}}, "less than or equal to 100"),
+    ("logit_bias", {"logit_bias": dict.fromkeys(map(str, range(2000)), 1)}, "at most 1024"),
+    ("stream", {"stream": 1}, "valid boolean"),
+    ("stream_options", {"stream_options": {"include_usage": True}}, "needs stream"),
+    ("stream_options.include_usages", {"stream": True, "stream_options": {"include_usages": True}}, "'include_usage'"),
+    ("temprature", {"temprature": 1}, "the nearest known one is 'temperature'"),
+    ("max_token", {"max_token": 1}, "the nearest known one is 'max_tokens'"),
+    ("x" * 200, {"x" * 200: 1}, "unknown field"),
+    ("store", {"store": "no"}, "valid boolean"),
+    ("speculation", {"speculation": True}, "dictionary"),
+    ("speculation.tasks", {"speculation": {"tasks": "math"}}, "the nearest known one is 'task'"),
+    ("speculation.task", {"speculation": {"task": "maths"}}, "unknown task 'maths'; the nearest known one is 'math'"),
+    ("speculation.task", {"speculation": {"task": 1}}, "valid string"),
+    ("speculation.num_speculative_tokens", {"speculation": {"num_speculative_tokens": -1}}, "greater than or equal"),
+    ("speculation.num_speculative_tokens", {"speculation": {"num_speculative_tokens": 17}}, "less than or equal to 16"),
+    ("speculation.enabled", {"speculation": {"enabled": "yes"}}, "valid boolean"),
+]
+ONLY_COMPLETIONS: list[tuple[str, dict[str, Any], str]] = [
+    ("prompt", {"prompt": None}, "required"),
+    ("prompt", {"prompt": ""}, "must not be empty"),
+    ("prompt", {"prompt": []}, "must not be empty"),
+    ("prompt[1]", {"prompt": ["a", ""]}, "must not be empty"),
+    ("prompt[0]", {"prompt": [[], [1]]}, "must not be empty"),
+    ("prompt", {"prompt": {"text": "a"}}, "a string, a list of strings, a list of token ids"),
+    ("prompt[1]", {"prompt": ["a", 1]}, "valid string"),
+    ("prompt[1]", {"prompt": [1, "a"]}, "valid integer"),
+    ("prompt[1][0]", {"prompt": [[1], [1.5]]}, "valid integer"),
+    ("prompt", {"prompt": ["a"] * 3000}, "at most 2048"),
+    ("prompt", {"prompt": [0, 320]}, "from 0 to 319"),
+    ("prompt", {"prompt": [-1]}, "from 0 to 319"),
+    ("prompt[1]", {"prompt": [[1], [10**30]]}, "from 0 to 319"),
+    ("logprobs", {"logprobs": MAX_TOP_LOGPROBS + 1}, f"less than or equal to {MAX_TOP_LOGPROBS}"),
+    ("logprobs", {"logprobs": True}, "valid integer"),
+    ("top_logprobs", {"top_logprobs": 2}, "unknown field"),
+    ("messages", {"messages": []}, "unknown field"),
+    *[(name, {name: value}, "not supported") for name, value in {"echo": True, "best_of": 2, "suffix": "x"}.items()],
+]
+MESSAGE = {"role": "user", "content": "the answer"}
+IMAGE = {"type": "image_url", "image_url": {"url": "http://a/b.png"}}
+ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
+    ("messages", {"messages": None}, "required"),
+    ("messages", {"messages": []}, "at least 1 item"),
+    ("messages", {"messages": "hello"}, "list"),
+    ("messages", {"messages": [MESSAGE] * 5000}, "at most 4096"),
+    ("messages[0]", {"messages": ["hello"]}, "dictionary"),
+    ("messages[1].role", {"messages": [MESSAGE, {"content": "a"}]}, "required"),
+    ("messages[0].role", {"messages": [{"role": "pirate", "content": "a"}]}, "'system'"),
+    ("messages[0].content", {"messages": [{"role": "user", "content": None}]}, "required"),
+    ("messages[0].content", {"messages": [{"role": "user", "content": 3}]}, "a list of text parts"),
+    ("messages[0].content", {"messages": [{"role": "user", "content": []}]}, "a list of text parts"),
+    ("messages[0].content[0].image_url", {"messages": [{"role": "user", "content": [IMAGE]}]}, "not supported"),
+    ("messages[0].content[0].text", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "required"),
+    ("messages[0].tool_calls", {"messages": [{**MESSAGE, "tool_calls": [{}]}]}, "not supported"),
+    ("messages[0].contents", {"messages": [{**MESSAGE, "contents": "a"}]}, "the nearest known one is 'content'"),
+    ("messages", {"messages": [{"role": "user", "content": "refuse me"}]}, "this template will not have it"),
+    ("logprobs", {"logprobs": 2}, "valid boolean"),
+    ("top_logprobs", {"logprobs": True, "top_logprobs": 21}, "less than or equal to 20"),
+    ("top_logprobs", {"top_logprobs": 2}, "needs logprobs"),
+    ("prompt", {"prompt": "a"}, "unknown field"),
+    ("prediction", {"prediction": "a"}, "dictionary"),
+    ("prediction.type", {"prediction": {"content": "a"}}, "required"),
+    ("prediction.type", {"prediction": {"type": "text", "content": "a"}}, "'content'"),
+    ("prediction.content", {"prediction": {"type": "content"}}, "required"),
+    ("prediction.content", {"prediction": {"type": "content", "content": 3}}, "a list of text parts"),
+    ("prediction.content[0].text", {"prediction": {"type": "content", "content": [{"type": "text"}]}}, "required"),
+    ("prediction.contents", {"prediction": {"type": "content", "contents": "a"}}, "the nearest known one is 'content'"),
+    *[
+        (name, {name: value}, "not supported")
+        for name, value in {
+            "tools": [{"type": "function", "function": {"name": "f"}}],
+            "tool_choice": "auto",
+            "functions": [{"name": "f"}],
+            "response_format": {"type": "json_object"},
+            "modalities": ["text", "audio"],
+            "audio": {"voice": "x"},
+        }.items()
+    ],
+]
+FAULTS = [
+    *[(path, *fault) for path in GOOD for fault in SHARED],
+    *[(COMPLETIONS, *fault) for fault in ONLY_COMPLETIONS],
+    *[(CHAT, *fault) for fault in ONLY_CHAT],
+]
+
+
+async def refused(path: str, **sent: Any) -> tuple[int, dict[str, Any]]:
+    """Status and error of a request that must not have reached the service, which must still answer."""
+    service = ScriptedService()
+    async with http_client(service) as client:
+        response = await client.post(path, **sent)
+        assert not service.asked
+        assert (await client.post(path, json=GOOD[path])).status_code == 200
+    error = response.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    return response.status_code, error
+
+
+def body_of(path: str, fields: dict[str, Any]) -> bytes:
+    # Python's json writes NaN and Infinity as the bare words that some clients send
+    body = {name: value for name, value in {**GOOD[path], **fields}.items() if value is not None}
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(("path", "param", "fields", "message"), FAULTS)
+async def test_a_fault_is_named(path: str, param: str, fields: dict[str, Any], message: str) -> None:
+    status, error = await refused(path, content=body_of(path, fields), headers=JSON)
+    assert (status, error["param"]) == (400, param)
+    assert message in error["message"]
+    assert len(error["message"]) < 300
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param", "message"),
+    [
+        (COMPLETIONS, {"prompt": [2] * 256}, "prompt", "256 tokens; the context of 256"),
+        (COMPLETIONS, {"prompt": [2] * 250, "max_tokens": 7}, "max_tokens", "250 tokens of prompt and max_tokens of 7"),
+        (COMPLETIONS, {"prompt": ["a", "the answer " * 200]}, "prompt[1]", "the context of 256"),
+        (COMPLETIONS, {"prompt": "the answer " * 50000}, "prompt", "a context of 256 tokens"),
+        (COMPLETIONS, {"max_tokens": 10**30}, "max_tokens", "exceed the context of 256"),
+        (CHAT, {"messages": [{"role": "user", "content": "the answer " * 200}]}, "messages", "the context of 256"),
+        (CHAT, {"messages": [{"role": "user", "content": "the answer " * 50000}]}, "messages", "context of 256 tokens"),
+        (CHAT, {"max_completion_tokens": 256}, "max_tokens", "exceed the context of 256"),
+        (CHAT, {"prediction": predicted("the " * 300)}, "prediction.content", "tokens; the context holds 256"),
+        (CHAT, {"prediction": predicted("the " * 50000)}, "prediction.content", "context of 256 tokens"),
+    ],
+)
+async def test_what_does_not_fit_the_context_names_field_and_limit(
+    path: str, fields: dict[str, Any], param: str, message: str
+) -> None:
+    status, error = await refused(path, json={**GOOD[path], **fields})
+    assert (status, error["param"], error["code"]) == (400, param, "context_length_exceeded")
+    assert message in error["message"]
+
+
+@pytest.mark.parametrize("path", GOOD)
+async def test_an_unknown_model_is_not_found(path: str) -> None:
+    status, error = await refused(path, json={**GOOD[path], "model": "gpt-x"})
+    assert (status, error["param"], error["code"]) == (404, "model", "model_not_found")
+    assert "'org/toy'" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"hello"',
+        b"null",
+        b"\xff\xfe{}",
+        b'{"model": "\xff"}',
+        b'{"model": "\xed\xa0\x80"}',
+        b'{"model": "\\ud800"}',
+        b'{"prompt": "a", "prompt\\udc00": 1}',
+        b"[" * 100_000,
+        b'{"n": ' + b"1" * 5000 + b"}",
+        '{"model": "a"}'.encode("utf-16"),
+    ],
+)
+@pytest.mark.parametrize("path", GOOD)
+async def test_a_body_that_is_no_json_object_is_refused(path: str, content: bytes) -> None:
+    status, error = await refused(path, content=content, headers=JSON)
+    assert status == 400
+    assert "JSON" in error["message"]
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "nonsense", ""])
+async def test_a_body_of_another_type_is_refused(content_type: str) -> None:
+    status, error = await refused(COMPLETIONS, content=b"{}", headers={"content-type": content_type})
+    assert status == 415
+    assert "application/json" in error["message"]
+
+
+async def test_a_charset_beside_the_content_type_is_fine() -> None:
+    service = ScriptedService()
+    async with http_client(service) as client:
+        headers = {"content-type": "application/json; charset=utf-8"}
+        response = await client.post(CHAT, content=body_of(CHAT, {}), headers=headers)
+    assert response.status_code == 200
+
+
+async def test_a_body_over_the_limit_is_too_large() -> None:
+    status, error = await refused(COMPLETIONS, content=b" " * (MAX_BODY_BYTES + 1), headers=JSON)
+    assert status == 413
+    assert str(MAX_BODY_BYTES) in error["message"]
+
+
+async def test_unknown_paths_and_methods_answer_in_the_same_form() -> None:
+    async with http_client(ScriptedService()) as client:
+        assert (missing := await client.get("/v2/nothing")).status_code == 404
+        assert (wrong := await client.get(COMPLETIONS)).status_code == 405
+    assert missing.json()["error"]["message"] == "Not Found"
+    assert wrong.json()["error"]["message"] == "Method Not Allowed"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("failure", "status", "code", "retry_after"),
+    [
+        (Overloaded("every seat is taken", retry_after_s=7), 503, "overloaded", "7"),
+        (Overloaded("slow down", status=429), 429, "overloaded", "1"),
+        (InvalidRequest("stop", "no stop strings here"), 400, None, None),
+        (ValueError("secret"), 500, None, None),
+    ],
+)
+async def test_what_fails_before_the_first_token_has_its_status(
+    *, stream: bool, failure: Exception, status: int, code: str | None, retry_after: str | None
+) -> None:
+    service = ScriptedService()
+    service.failure = failure
+    async with http_client(service) as client:
+        response = await client.post(COMPLETIONS, json={**GOOD[COMPLETIONS], "stream": stream})
+    assert (response.status_code, response.headers.get("retry-after")) == (status, retry_after)
+    assert response.json()["error"]["code"] == code
+    assert "secret" not in response.text
+    assert service.open == 0

@@ -1,0 +1,172 @@
+"""Stage 5, evaluate: every candidate on held-out prompts, and the promotion of one of them for each slot.
+
+`core.distill.promotion` decides on the promotion split. The figures of the report come from the test split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from core.bundle.store import Winner
+from core.distill.promotion import Promotion, evidence, promote, promote_tasks
+from core.distill.replay import AcceptanceCounts, total
+from core.tasks import GENERAL
+from train_jobs.artefacts import WINNERS, Split, TaskAssignment, Winners, write_json
+from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, SINGLE_DRAFTS, TASK, draft_name
+from train_jobs.progress import Progress
+from train_jobs.scoring import ScoringJob, score_all
+from train_jobs.vocabularies import PromotedDraft, VocabularyChooser
+from train_jobs.workers import spread
+from train_jobs.workspace import Workspace
+
+
+def run(work: Workspace, progress: Progress) -> None:
+    """Score all candidates, then promote one for every slot."""
+    directory = work.steps["evaluate"].start()
+    jobs, scores = list(_jobs(work)), work.scores()
+    score_all(work, scores, jobs, "evaluate", progress)
+    winners = Judge(work, {job.name: job.draft for job in jobs}).winners()
+    write_json(directory / WINNERS, _with_vocabularies(work, winners, progress))
+
+
+def _jobs(work: Workspace) -> Iterator[ScoringJob]:
+    """Every draft on all held-out prompts, but adapters of further seeds only on those of their own task."""
+    tasks, drafts = work.tasks(), work.drafts()
+    first, *others = work.config.align.seeds
+    everything = _numbers(tasks, None)
+    yield ScoringJob(GENERAL, None, everything)
+    for slot, directory in work.live().slots.items():
+        yield ScoringJob(draft_name(LIVE, slot, None, 0), directory, everything)
+    for seed in (first, *others):
+        for kind in (BASE, CONTINUED, MIXED):
+            name = draft_name(kind, GENERAL, None, seed)
+            yield ScoringJob(name, drafts.draft(name), everything)
+        for task, slot in enumerate(tasks.routed):
+            name = draft_name(TASK, slot, task, seed)
+            yield ScoringJob(name, drafts.draft(name), everything if seed == first else _numbers(tasks, task))
+
+
+def _numbers(tasks: TaskAssignment, task: int | None) -> dict[Split, list[int]]:
+    return {split: tasks.numbers(split, task) for split in ("promotion", "test")}
+
+
+def _with_vocabularies(work: Workspace, winners: Winners, progress: Progress) -> Winners:
+    """The same winners, with heads cut where that pays; a draft that serves several slots has one head for all."""
+    if not work.config.evaluate.vocabulary_sizes:
+        return winners
+    tasks = {slot: task for task, slot in enumerate(work.tasks().routed)}
+    general = PromotedDraft(GENERAL, None, winners.general)
+    own = [
+        PromotedDraft(slot, tasks[slot], winner)
+        for slot, winner in winners.tasks.items()
+        if winner.directory != winners.general.directory
+    ]
+    promoted = [general, *own]
+    with progress.stage("vocabularies", len(promoted)) as report:
+        found = dict(spread(VocabularyChooser, work.config.evaluate.worker, promoted, work, report))
+    shared = found[GENERAL]
+    return msgspec.structs.replace(
+        winners,
+        general=shared,
+        tasks={
+            slot: found.get(slot) or msgspec.structs.replace(winner, directory=shared.directory)
+            for slot, winner in winners.tasks.items()
+        },
+    )
+
+
+class Judge:
+    """Decides who serves each slot, by the promotion split."""
+
+    def __init__(self, work: Workspace, drafts: Mapping[str, Path | None]) -> None:
+        self._drafts = drafts
+        self._seed = work.config.align.seeds[0]
+        self._scores = work.scores()
+        self._tasks = work.tasks()
+        self._live = work.live()
+        self._prompts = [trace.prompt_ids for trace in work.traces("promotion")]
+
+    def winners(self) -> Winners:
+        """The best single draft takes the general slot; a task's own draft must beat it."""
+        kinds = [kind for kind in SINGLE_DRAFTS if self._name(kind, GENERAL, None) in self._drafts]
+        single = promote({kind: self._counts(kind, GENERAL, None) for kind in kinds}, self._prompts)
+        general = self._winner(single, GENERAL, None, GENERAL, kinds)
+        challengers = {slot: self._challenger(slot, task) for task, slot in enumerate(self._tasks.routed)}
+        seen = {
+            slot: evidence(
+                self._counts(challengers[slot], slot, task),
+                self._counts(single.name, GENERAL, task),
+                self._prompts_of(task),
+                self._live.evidence.get(slot),
+            )
+            for task, slot in enumerate(self._tasks.routed)
+        }
+        judged = promote_tasks(seen, single.name)
+        tasks = dict[str, Winner]()
+        for task, slot in enumerate(self._tasks.routed):
+            promoted = judged[slot].promoted
+            found = Promotion(challengers[slot] if promoted else single.name, judged[slot].reason)
+            rivals = [*kinds, *([LIVE] if slot in self._live.slots else []), TASK]
+            owner = slot if promoted else GENERAL
+            tasks[slot] = self._winner(found, slot, task, owner, list(dict.fromkeys(rivals)))
+        winners = Winners(tasks=tasks, general=general, evidence=seen)
+        return msgspec.structs.replace(winners, acceptance=self._acceptance(winners))
+
+    def _challenger(self, slot: str, task: int) -> str:
+        """The task's new adapter, or the one in service if that is better than the new one beyond doubt."""
+        if slot not in self._live.slots:
+            return TASK
+        found = {kind: self._counts(kind, slot, task) for kind in (TASK, LIVE)}
+        return promote(found, self._prompts_of(task)).name
+
+    def _winner(self, promotion: Promotion, slot: str, task: int | None, owner: str, kinds: Sequence[str]) -> Winner:
+        """`owner` is the slot that the promoted candidate is of: this one, or `general`."""
+        directory = self._drafts[self._name(promotion.name, owner, task)]
+        found = {kind: total(self._counts(kind, slot if kind in (TASK, LIVE) else GENERAL, task)) for kind in kinds}
+        return Winner(
+            directory=directory,
+            decision=promotion.name,
+            reason=promotion.reason + self._origin(slot, promotion.name),
+            scores={kind: counts.acceptance_rate for kind, counts in found.items()},
+        )
+
+    def _origin(self, slot: str, kind: str) -> str:
+        """What a draft was trained on from, if that was in service."""
+        if self._live.base is None or kind in (GENERAL, LIVE):
+            return ""
+        what = "its adapter" if kind == TASK and slot in self._live.adapters else "the base"
+        return f"; trained on from {what} in bundle {self._live.version}"
+
+    def _acceptance(self, winners: Winners) -> dict[str, dict[str, float]]:
+        """The acceptance_rate of every slot's draft on the prompts of every task, and on all (`general`)."""
+        by_task = {GENERAL: None} | {slot: task for task, slot in enumerate(self._tasks.routed)}
+        serving = {slot: self._serving(winners, slot) for slot in winners.slots}
+        return {
+            slot: {
+                name: total(self._scores.of(draft, "promotion", self._numbers(task))).acceptance_rate
+                for name, task in by_task.items()
+            }
+            for slot, draft in serving.items()
+        }
+
+    def _serving(self, winners: Winners, slot: str) -> str:
+        """Name of the draft that serves a slot."""
+        owner = winners.owner(slot)
+        task = self._tasks.names.index(owner) if owner != GENERAL else None
+        return self._name(winners.slots[owner].decision, owner, task)
+
+    def _counts(self, kind: str, slot: str, task: int | None) -> list[AcceptanceCounts]:
+        """On the promotion prompts of a task; None stands for all."""
+        return self._scores.of(self._name(kind, slot, task), "promotion", self._numbers(task))
+
+    def _numbers(self, task: int | None) -> list[int]:
+        return self._tasks.numbers("promotion", task)
+
+    def _prompts_of(self, task: int) -> list[tuple[int, ...]]:
+        return [self._prompts[number] for number in self._numbers(task)]
+
+    def _name(self, kind: str, slot: str, task: int | None) -> str:
+        return draft_name(kind, slot, task, self._seed)

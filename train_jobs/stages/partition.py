@@ -1,0 +1,103 @@
+"""Stage 2, partition: the tasks in the training prompts, found without labels, and the task of every prompt.
+
+The prompts are embedded by Ray Data, which takes most of the stage's time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import ray
+
+from core.errors import ConfigError
+from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
+from core.tasks.embedding import Encode, Matrix, sentence_encoder
+from train_jobs.artefacts import SPLITS, Split, TaskAssignment, save_embeddings
+from train_jobs.config import PartitionConfig
+from train_jobs.models import target_tokenizer
+from train_jobs.progress import Progress, ReportProgress
+from train_jobs.workers import at_once, resources
+from train_jobs.workspace import Workspace
+
+_BLOCK = 128  # prompts embedded together; equal blocks in every run, so that sums are rounded alike
+
+
+def run(work: Workspace, progress: Progress) -> None:
+    """Embed all prompts, find the tasks, assign every prompt to one."""
+    config = work.config.partition
+    work.steps["partition"].start()
+    texts = prompt_texts(work)
+    if len(texts["train"]) < MIN_PROMPTS:
+        raise ConfigError(f"collect: {len(texts['train'])} prompts are too few, bring {MIN_PROMPTS} or more")
+    with progress.stage("partition", 2) as report:
+        vectors = _embed([text for split in SPLITS for text in texts[split]], config, report)
+        report("tasks", 0, 1, "")
+        find: Any = ray.remote(_find).options(**resources(config.worker))
+        ray.get(find.remote(work, texts, vectors))
+        report("tasks", 1, 1, "")
+
+
+def prompt_texts(work: Workspace) -> dict[Split, list[str]]:
+    """All prompts by split, as text without the target's chat template."""
+    tokenizer = target_tokenizer(work.config)
+    return {split: [tokenizer.prompt_text(trace.prompt_ids) for trace in work.traces(split)] for split in SPLITS}
+
+
+def assign(
+    partition: TaskPartition, texts: dict[Split, list[str]], embeddings: dict[Split, Matrix]
+) -> dict[Split, list[int]]:
+    """The task of every prompt by split."""
+    found = {split: partition.assign(texts[split], embeddings[split]).tolist() for split in SPLITS}
+    return found | {"train": partition.labels.tolist()}
+
+
+def _find(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> None:
+    """Write the partition, the task of every prompt, and the embeddings."""
+    config, directory = work.config.partition, work.steps["partition"].directory
+    ends = np.cumsum([len(texts[split]) for split in SPLITS])
+    embeddings: dict[Split, Matrix] = dict(zip(SPLITS, np.split(vectors, ends[:-1]), strict=True))
+    partition = find_tasks(texts["train"], embeddings["train"], k=config.k, max_k=config.max_k)
+    save_embeddings(directory, embeddings)
+    TaskAssignment.save(directory, partition, assign(partition, texts, embeddings))
+
+
+def _embed(texts: Sequence[str], config: PartitionConfig, report: ReportProgress) -> Matrix:
+    """Unit vectors [n, d] of texts, by as many encoders as the cluster has room for."""
+    from ray.data import ActorPoolStrategy, DataContext
+
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # `report` shows the progress
+    DataContext.get_current().enable_progress_bars = False
+    DataContext.get_current().print_on_execution_start = False
+    worker, blocks = config.worker, -(-len(texts) // _BLOCK)
+    rows = [{"number": number, "text": text} for number, text in enumerate(texts)]
+    found = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(
+        Encoder,
+        fn_constructor_args=(config.embedder, "cuda" if worker.num_gpus else "cpu"),
+        batch_size=None,
+        compute=ActorPoolStrategy(size=min(blocks, at_once(worker))),
+        **resources(worker),
+    )
+    vectors: dict[int, Any] = {}
+    for batch in found.iter_batches(batch_size=None):
+        vectors |= zip(batch["number"].tolist(), batch["vector"], strict=True)
+        report("embedding", len(vectors), len(texts), "")
+    return np.stack([vectors[number] for number in range(len(texts))])
+
+
+class Encoder:
+    """A worker of Ray Data with the embedding model loaded."""
+
+    def __init__(self, model: str, device: str) -> None:
+        self._encode = _encoder(model, device)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {"number": batch["number"], "vector": self._encode(batch["text"].tolist())}
+
+
+@cache
+def _encoder(model: str, device: str) -> Encode:
+    return sentence_encoder(model, device)

@@ -1,0 +1,32 @@
+"""Stage 6, publish: the promoted drafts and the router become the live bundle, by one rename."""
+
+from __future__ import annotations
+
+from core.bundle.atomic_files import replace
+from core.bundle.store import publish
+from core.tasks import GENERAL
+from train_jobs.candidates import BASE, MIXED, draft_name
+from train_jobs.models import model_pair
+from train_jobs.progress import Progress
+from train_jobs.workspace import Workspace
+
+
+def run(work: Workspace, progress: Progress) -> None:
+    """Publish. The same winners give the same version."""
+    directory, winners, pair = work.steps["publish"].start(), work.winners(), model_pair(work.config)
+    slots, drafts, seed = winners.slots, work.drafts(), work.config.align.seeds[0]
+    mixed = drafts.draft(draft_name(MIXED, GENERAL, None, seed))
+    with progress.stage("publish", 1) as report:
+        manifest = publish(
+            work.config.bundles,
+            slots,
+            router=work.router() if len(slots) > 1 else None,
+            target=pair.target,
+            draft=pair.draft,
+            id_map=pair.id_map,
+            controls={GENERAL: None, BASE: drafts.base(seed), MIXED: mixed},
+            acceptance=winners.acceptance,
+            evidence=winners.evidence,
+        )
+        replace(directory / "version", manifest.version.encode())
+        report("bundle", 1, 1, manifest.version)
