@@ -17,6 +17,7 @@ from ray.serve.handle import DeploymentResponseGenerator
 
 from core.generation import Run
 from core.policy.rerouting import AnswerRoute
+from serve_app.deployments.metrics import Move
 from serve_app.deployments.serve_calls import cancel_call
 
 logger = logging.getLogger(__name__)
@@ -30,15 +31,22 @@ Open = Callable[[str, int], DeploymentResponseGenerator[None]]  # starts a sessi
 class ChoiceDrafts:
     """Drafts for one choice, beginning with `slot`; without a `route` it is never left.
 
-    Slots that are `refused` are not moved to, nor is one whose session could not be opened. `counts` has the moves
-    (`rerouted`), and what was proposed and accepted before and after them.
+    Slots that are `refused` are not moved to, nor is one whose session could not be opened. `counts` has the number of
+    moves (`rerouted`), and what was proposed and accepted before and after them; `moves` has them by slots.
     """
 
     def __init__(
-        self, slot: str, route: AnswerRoute | None, refused: Iterable[str], open_draft: Open, counts: Counter[str]
+        self,
+        slot: str,
+        route: AnswerRoute | None,
+        refused: Iterable[str],
+        open_draft: Open,
+        counts: Counter[str],
+        moves: Counter[Move],
     ) -> None:
         self.slot = slot
         self._counts = counts
+        self._moves = moves
         self._route = route
         self._refused = set(refused)
         self._open_draft = open_draft
@@ -103,6 +111,7 @@ class ChoiceDrafts:
                 self._open.remove(slot)
 
     def _take_over(self, slot: str) -> None:
+        self._moves[Move(self.slot, slot)] += 1
         self.slot = slot
         if self._route is not None:
             self._route.move(slot)

@@ -23,6 +23,7 @@ from core.wire.messages import OpenSession
 from serve_app.config import pool_application
 from serve_app.deployments.choice_drafts import ChoiceDrafts
 from serve_app.deployments.generation_state import GenerationState
+from serve_app.deployments.metrics import Move
 from serve_app.deployments.target_verifier import Started
 
 
@@ -33,6 +34,8 @@ class Pools(Protocol):
     def table(self) -> RoutingTable: ...
     @property
     def declining(self) -> bool: ...
+    @property
+    def moves(self) -> Counter[Move]: ...
     def counts(self) -> Counter[str]: ...
     async def route(self, tokens: Sequence[int]) -> Mapping[str, float]: ...
     def declines(self, task: str, started: Started) -> bool: ...
@@ -115,7 +118,8 @@ class DraftSessions:
         def open_draft(slot: str, epoch: int) -> DeploymentResponseGenerator[None]:
             return self._pools.open_draft(slot, self._opening(started, session, epoch, choice))
 
-        self._choices[choice] = ChoiceDrafts(slot, route, refused, open_draft, self._pools.counts())
+        pools = self._pools
+        self._choices[choice] = ChoiceDrafts(slot, route, refused, open_draft, pools.counts(), pools.moves)
 
     def _opening(self, started: Started, session: int, epoch: int, choice: int) -> OpenSession:
         request = self._received.request(choice)

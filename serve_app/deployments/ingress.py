@@ -32,7 +32,7 @@ from core.wire.messages import OpenSession
 from serve_app.config import pool_application
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
-from serve_app.deployments.metrics import Metrics
+from serve_app.deployments.metrics import Metrics, Move, MoveMetrics
 from serve_app.deployments.serve_calls import cancel_call, replica_lost
 from serve_app.deployments.served_models import ServedModels
 from serve_app.deployments.target_verifier import Started
@@ -70,7 +70,8 @@ class SpeculativeIngress:
         self._router = router
         self._pools: dict[str, Handle] = {}
         self._counts: Counter[str] = Counter()
-        self._metrics = Metrics("ingress", gauges=frozenset())
+        self.moves: Counter[Move] = Counter()
+        self._metrics, self._move_metrics = Metrics("ingress", gauges=frozenset()), MoveMetrics()
         self._heard_at = -math.inf  # when a verifier last sent a run
         self.declining = False  # whether the verifier last wanted no draft at all
 
@@ -119,6 +120,7 @@ class SpeculativeIngress:
     async def check_health(self) -> None:
         """A replica that answers is healthy."""
         self._metrics.export(self._counts)
+        self._move_metrics.export(self.moves)
 
     async def generate(
         self, requests: list[GenerationRequest], speculation: Speculation

@@ -25,11 +25,11 @@ from serve_app.config import ServiceConfig, load_config, pool_application
 from serve_app.deployments.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port
 from tests.service import adversarial, misled_router, unhurried_verifier
+from tests.service.misled_router import ASTRAY
 from train_jobs.family.corpora import TASKS, Item, items
 
 ADVERSARIAL = "adversarial"
 LATE = "late"  # known, but its pool is not deployed when the service starts
-TASKS_SERVED = 2  # of the router's, beside `general`: enough for routing, and every pool is a process
 CONCURRENCY = 8
 Body = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Service(NamedTuple):
 
     @property
     def tasks(self) -> list[str]:
-        """Tasks of the shipped bundle that have pools."""
+        """The tasks with pools of real drafts: one of the router's, and the one that it is misled to."""
         return [task for task in self.served.drafts if task not in (GENERAL, ADVERSARIAL, LATE)]
 
     def answer(self, body: Body) -> Body:
@@ -121,17 +121,17 @@ def _as_tested(target: RunTarget, served: ServedModels) -> RunTarget:
 def _served() -> ServedModels:
     """The shipped bundle with fewer pools, and two of the tests' own; the target runs as larger ones do.
 
-    Few may wait for it, so that a burst overfills it however quickly answers end. The first task is served by the
-    control `mixed`, the last by the un-adapted draft, said to be good at nothing else: so a wrong route costs much.
+    Few may wait for it, so that a burst overfills it however quickly answers end. One of the router's tasks is served
+    by the control `mixed`, since every pool is a process. The task that the router is misled to is served by the
+    un-adapted draft, said to be good at nothing else: so a wrong route costs much.
     """
     family = load_config("family")
     target = family.target.model_copy(update={"compiled": None, "max_queued": CONCURRENCY})
     shipped = with_bundle(family.model_copy(update={"target": target}))
     assert shipped.router is not None
-    found, tasks = shipped.acceptance[GENERAL], TaskClassifier.load(shipped.router).tasks[:TASKS_SERVED]
-    drafts = {GENERAL: shipped.drafts[GENERAL], tasks[0]: shipped.controls["mixed"], tasks[-1]: None}
-    specialist = dict.fromkeys(found, 0.1) | {tasks[-1]: 0.95}
-    acceptance = {GENERAL: found, tasks[0]: found, tasks[-1]: specialist}
+    found, task = shipped.acceptance[GENERAL], TaskClassifier.load(shipped.router).tasks[0]
+    drafts = {GENERAL: shipped.drafts[GENERAL], task: shipped.controls["mixed"], ASTRAY: None}
+    acceptance = {GENERAL: found, task: found, ASTRAY: dict.fromkeys(found, 0.1) | {ASTRAY: 0.95}}
     return replace(shipped, drafts=drafts | {ADVERSARIAL: None, LATE: None}, acceptance=acceptance)
 
 

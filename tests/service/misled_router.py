@@ -1,4 +1,7 @@
-"""A router that mistakes one task for the next where a prompt says so, and is as sure as ever."""
+"""A router that takes prompts that say so for prompts of a task that it does not know, and is as sure as ever.
+
+No other prompt is routed there, so what earlier answers taught the service says nothing about this route.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from core.tasks import GENERAL
 from core.text.tokenizer import load_tokenizer
 from serve_app.deployments import task_router
 
-ASTRAY = "(astray)"  # in a prompt
+ASTRAY = "astray"  # the task; in a prompt, what leads there
+_SURE = 0.95
 
 
 class TaskRouter(task_router.TaskRouter):
@@ -20,11 +24,8 @@ class TaskRouter(task_router.TaskRouter):
         self._tokenizer = load_tokenizer(TARGET_DIR).raw
 
     def route(self, tokens: Sequence[int]) -> dict[str, float]:
-        """The probability of each task, or of the task before it."""
+        """The probability of each task."""
         found = super().route(tokens)
         if ASTRAY not in self._tokenizer.decode(list(tokens)):
             return found
-        tasks = [task for task in found if task != GENERAL]
-        return {task: found[before] for task, before in zip(tasks, [tasks[-1], *tasks], strict=False)} | {
-            GENERAL: found[GENERAL]
-        }
+        return {ASTRAY: _SURE, GENERAL: 1.0 - _SURE}

@@ -23,6 +23,7 @@ from serve_app.deployments import choice_drafts
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
 from serve_app.deployments.ingress import SpeculativeIngress
+from serve_app.deployments.metrics import Move
 from serve_app.deployments.target_verifier import Started, declined_pools
 
 ADDRESS = Address("tcp://127.0.0.1:1", "key")
@@ -65,6 +66,7 @@ class Pools:
         self.declining = declining
         self.down = down
         self.routed = 0
+        self.moves = Counter[Move]()
         self.answer = asyncio.Event()
         self.opened: list[OpenSession] = []
         self.streams: list[Stream] = []
@@ -228,6 +230,7 @@ async def test_a_choice_whose_draft_does_badly_moves_and_the_first_draft_goes_on
     assert len(pools.streams) == 3
     counts = pools.counts()
     assert counts["rerouted"] == 1
+    assert pools.moves == {Move("math", "general"): 1}
     assert (counts["accepted_before_moves"], counts["accepted_after_moves"]) == (0, 48)
     assert 0 < counts["proposed_before_moves"] < 48 == counts["proposed_after_moves"]
     wiring.close()
