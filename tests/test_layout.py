@@ -45,6 +45,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.sampling": set(),
     "core.text": set(),
     "core.family": {"core.text"},
+    "core.gguf": {"core.bundle"},
+    "core.model_names": {"core.family", "core.gguf"},
     "core.bundle": set(),
     "core.tasks": set(),
     "core.model": {"core.model.cpu", "core.model.torch"},

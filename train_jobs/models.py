@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.distill.replay import NUM_SPECULATIVE_TOKENS, Terms
-from core.family import locate
 from core.model.config import ModelConfig
 from core.model.loader import public_name, resolve
 from core.model.pages import PAGE_SIZE
+from core.model_names import locate
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from core.text.vocabulary import digest, same_id_map
 from train_jobs.config import RetrainConfig

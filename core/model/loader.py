@@ -70,8 +70,8 @@ def adapted_model(directory: str | Path | None, draft: str) -> str:
 
 
 def public_name(model: str) -> str:
-    """A hub id unchanged, or the name of a directory without its path, which is private to this machine."""
-    return Path(model).name if Path(model).is_dir() else model
+    """A hub id unchanged, or the name of a directory or file without its path, which is private to this machine."""
+    return Path(model).name if Path(model).exists() else model
 
 
 class Checkpoint:

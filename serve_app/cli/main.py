@@ -22,7 +22,7 @@ import typer
 from rich.console import Console
 
 from core.errors import FAILED, INTERRUPTED, TaskSpecError
-from core.family import locate
+from core.model_names import locate
 from core.tasks import GENERAL
 from serve_app.cli import bundles as bundles_cli
 from serve_app.config import ServiceConfig, load_config

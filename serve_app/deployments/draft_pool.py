@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 from core.draft.drafter import Drafter
 from core.draft.engine import DraftConfig
-from core.family import locate
+from core.model_names import locate
 from core.text.vocabulary import same_id_map
 from core.wire.messages import OpenSession
 from serve_app.config import ServiceConfig, draft_label

@@ -21,10 +21,10 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
-from core.family import locate
 from core.generation import GenerationRequest
 from core.model.config import ModelConfig
 from core.model.loader import resolve
+from core.model_names import locate
 from core.policy.rerouting import RoutingTable
 from core.tasks import GENERAL
 from core.text.tokenizer import load_tokenizer

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 
 from core.errors import ConfigError
-from core.family import locate
 from core.model.causal_lm import CausalLM, load_draft_model, load_model
 from core.model.config import ModelConfig
 from core.model.cpu.threads import choose_threads
 from core.model.invariance import differing
 from core.model.loader import adapted_model, public_name, resolve
 from core.model.pages import pages_for
+from core.model_names import locate
 from serve_app.config import Draft, Target
 
 _log = logging.getLogger("ray.serve")  # into the log of the replica

@@ -13,8 +13,8 @@ from pathlib import Path
 from core.bundle.manifest import Manifest
 from core.bundle.store import Bundle, open_live
 from core.errors import ConfigError
-from core.family import locate
 from core.model.loader import public_name
+from core.model_names import locate
 from core.tasks import GENERAL
 from core.text.vocabulary import digest
 from serve_app.config import ServiceConfig

