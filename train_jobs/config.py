@@ -31,16 +31,17 @@ class WorkerConfig(Section):
 
 
 class CollectConfig(Section):
-    """The source of the prompts: exactly one of the family's generators, a JSONL file or a directory of traces."""
+    """The source of the prompts: exactly one of the family's generators, JSONL files or a directory of traces."""
 
     family: int | None = Field(None, ge=1, description="training prompts generated for each of the family's tasks")
     family_tasks: tuple[str, ...] | None = Field(None, description="only these of the family's tasks")
-    file: Path | None = Field(None, description="JSONL, a prompt or messages per line")
+    files: tuple[Path, ...] | None = Field(None, min_length=1, description="JSONL, a prompt or messages per line")
+    most: int | None = Field(None, ge=1, description="files: the first so many prompts of each")
     traces: Path | None = Field(None, description="trace directory of a service or of `taskspec traces import`")
     effect: float = Field(0.02, gt=0, lt=1, description="least gain in acceptance that a task should be able to show")
     held_out: int | None = Field(None, ge=3, description="family: held-out prompts per task; follows from `effect`")
     held_out_share: float | None = Field(
-        None, gt=0, lt=1, description="file, traces: share of held-out prompts; follows from `effect`"
+        None, gt=0, lt=1, description="files, traces: share of held-out prompts; follows from `effect`"
     )
     temperatures: tuple[float, ...] = Field((0.0, 1.0), min_length=1, description="of new answers, in turn")
     max_tokens: int = Field(400, ge=1, description="length limit of a new answer")
@@ -51,8 +52,8 @@ class CollectConfig(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> CollectConfig:
-        if [self.family, self.file, self.traces].count(None) != 2:
-            raise ValueError("write exactly one of `family`, `file` and `traces`")
+        if [self.family, self.files, self.traces].count(None) != 2:
+            raise ValueError("write exactly one of `family`, `files` and `traces`")
         return self
 
 
@@ -136,7 +137,11 @@ class RetrainConfig(Section):
 
     def anchored(self) -> RetrainConfig:
         """The same configuration with absolute paths: workers and jobs have other working directories."""
-        inside = {name: path.absolute() for name in ("file", "traces") if (path := getattr(self.collect, name))}
+        collect = self.collect
+        inside = {
+            "files": collect.files and tuple(file.absolute() for file in collect.files),
+            "traces": collect.traces and collect.traces.absolute(),
+        }
         return self.model_copy(
             update={
                 "work": self.work.absolute(),  # resolve() would follow links, and another node may have only the link
@@ -147,7 +152,7 @@ class RetrainConfig(Section):
                 "router": self.router.model_copy(
                     update={"general": self.router.general and _place(self.router.general)}
                 ),
-                "collect": self.collect.model_copy(update=inside),
+                "collect": collect.model_copy(update=inside),
             }
         )
 

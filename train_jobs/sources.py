@@ -1,4 +1,4 @@
-"""The sources of prompts (the family's generators, a JSONL file, traces), and the split each prompt belongs to.
+"""The sources of prompts (the family's generators, JSONL files, traces), and the split each prompt belongs to.
 
 A trace without output is a prompt that the target still has to answer.
 """
@@ -99,8 +99,7 @@ def _generated(collect: CollectConfig, *, held_out: bool) -> list[Prompt]:
 
 
 def _read(collect: CollectConfig) -> list[Prompt]:
-    assert collect.file is not None
-    return read_prompts(collect.file)
+    return [prompt for file in collect.files or () for prompt in read_prompts(file)[: collect.most]]
 
 
 def _kept(directory: Path) -> Iterator[Trace]:

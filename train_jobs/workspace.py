@@ -91,9 +91,10 @@ class Workspace:
 
 def _steps(config: RetrainConfig) -> dict[StageName, CachedStep]:
     """Every stage with its inputs. A stage whose inputs change is run again, and so is all that depends on it."""
-    work, source = config.work, config.collect.file or config.collect.traces
+    work = config.work
     target = config.target.model_dump(mode="json", exclude={"max_sessions"})
-    weights, prompts = fingerprint(model_directory(config.target.model)), _file_or_nothing(source)
+    weights = fingerprint(model_directory(config.target.model))
+    prompts = [_file_or_nothing(source) for source in [*(config.collect.files or ()), config.collect.traces]]
     collect = CachedStep(work / "collect", _inputs(config.collect), target, config.draft, weights, prompts)
     partition = CachedStep(work / "partition", _inputs(config.partition), collect.key)
     draft = fingerprint(model_directory(config.draft))

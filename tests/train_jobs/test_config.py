@@ -45,8 +45,8 @@ def test_little_is_enough(tmp_path: Path) -> None:
         ({"align": {"step": 5}}, "align.step: unknown key; did you mean `steps`?"),
         ({"collect": {"worker": {"num_cpu": 1}, "family": 1}}, "did you mean `num_cpus`?"),
         ({"colect": {}}, "colect: unknown key; did you mean `collect`?"),
-        ({"collect": {}}, "write exactly one of `family`, `file` and `traces`"),
-        ({"collect": {"family": 5, "file": "p.jsonl"}}, "write exactly one of `family`, `file` and `traces`"),
+        ({"collect": {}}, "write exactly one of `family`, `files` and `traces`"),
+        ({"collect": {"family": 5, "files": ["p.jsonl"]}}, "write exactly one of `family`, `files` and `traces`"),
         ({"align": {"steps": 0}}, "align.steps: Input should be greater than or equal to 1"),
     ],
 )

@@ -36,7 +36,7 @@ def jsonl(directory: Path, prompts: list[str]) -> Path:
 
 def test_a_prompt_asked_twice_is_in_one_part(tmp_path: Path) -> None:
     prompts = [f"What is {number}?" for number in range(200)]
-    parts = gather(config(file=jsonl(tmp_path, prompts + prompts)), CONTEXT)
+    parts = gather(config(files=[jsonl(tmp_path, prompts + prompts)]), CONTEXT)
     seen = [{trace.prompt_ids for trace in parts[split]} for split in SPLITS]
     assert sum(map(len, seen)) == len(set().union(*seen)) == 200
     assert sum(map(len, parts.values())) == 400
@@ -44,7 +44,7 @@ def test_a_prompt_asked_twice_is_in_one_part(tmp_path: Path) -> None:
 
 def test_a_prompt_stays_in_its_part_when_more_come(tmp_path: Path) -> None:
     prompts = [f"What is {number}?" for number in range(300)]
-    few, many = (gather(config(file=jsonl(tmp_path, prompts[:count])), CONTEXT) for count in (150, 300))
+    few, many = (gather(config(files=[jsonl(tmp_path, prompts[:count])]), CONTEXT) for count in (150, 300))
     for split in SPLITS:
         assert {trace.prompt_ids for trace in few[split]} <= {trace.prompt_ids for trace in many[split]}
 
@@ -52,7 +52,7 @@ def test_a_prompt_stays_in_its_part_when_more_come(tmp_path: Path) -> None:
 def test_as_many_are_held_out_as_the_effect_needs(tmp_path: Path) -> None:
     """Of many prompts a smaller share; what was learned from is never held out later."""
     few, many = (
-        gather(config(file=jsonl(tmp_path, [f"What is {number}?" for number in range(count)]), effect=0.05), CONTEXT)
+        gather(config(files=[jsonl(tmp_path, [f"What is {number}?" for number in range(count)])], effect=0.05), CONTEXT)
         for count in (100, 2000)
     )
     held_out = [sum(len(parts[split]) for split in SPLITS[1:]) for parts in (few, many)]
@@ -82,7 +82,7 @@ def test_traces_come_with_their_answers(tmp_path: Path) -> None:
 
 def test_what_leaves_no_room_for_an_answer_is_dropped(tmp_path: Path) -> None:
     prompts = ["short " + str(number) for number in range(100)] + ["long " * 40]
-    parts = gather(config(file=jsonl(tmp_path, prompts)), 40)
+    parts = gather(config(files=[jsonl(tmp_path, prompts)]), 40)
     assert sum(map(len, parts.values())) == 100
     assert all(trace.prompt_length + trace.params.max_tokens <= 40 for split in SPLITS for trace in parts[split])
 
@@ -91,7 +91,7 @@ def test_what_leaves_no_room_for_an_answer_is_dropped(tmp_path: Path) -> None:
     ("collect", "said"),
     [
         ({"traces": Path("nowhere")}, "`taskspec traces import` makes one"),
-        ({"file": Path("nowhere.jsonl")}, "nowhere.jsonl cannot be read"),
+        ({"files": [Path("nowhere.jsonl")]}, "nowhere.jsonl cannot be read"),
         ({"family": 10, "family_tasks": ("maths",)}, "the family has no task maths; write some of math"),
     ],
 )
