@@ -59,5 +59,5 @@ class Scorer:
         self._scores.keep(job.name, counts)
 
     def _load(self, draft: Path | None) -> Model:
-        base, device = model_directory(self._config.draft), self._config.align.device
-        return load_draft_model(draft, base, dtype=torch.float32, device=device)
+        base, target = model_directory(self._config.draft), model_directory(self._config.target.model)
+        return load_draft_model(draft, base, dtype=torch.float32, device=self._config.align.device, target=target)

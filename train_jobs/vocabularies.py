@@ -92,8 +92,15 @@ class VocabularyChooser:
         return measured
 
     def _load(self, directory: Path, vocabulary: DraftVocabulary | None) -> Model:
-        base, device = model_directory(self._work.config.draft), self._work.config.align.device
-        return load_draft_model(directory, base, dtype=torch.float32, device=device, vocabulary=vocabulary)
+        config = self._work.config
+        return load_draft_model(
+            directory,
+            model_directory(config.draft),
+            dtype=torch.float32,
+            device=config.align.device,
+            vocabulary=vocabulary,
+            target=model_directory(config.target.model),
+        )
 
 
 def _pass_seconds(work: Workspace) -> float:

@@ -19,7 +19,8 @@ from core.bundle.atomic_files import replace
 from core.distill.dataset import DistillationBatch, DistillationBatches, DistillationSet
 from core.distill.learner import DraftLearner, Loss
 from core.distill.record import Record
-from core.distill.replay import Terms, hits, replay, total
+from core.distill.replay import Terms, hits_among, output_logits, replay, total
+from core.model.base import drawable_ids
 
 _WARM_UP = 0.05  # share of the steps
 _LARGEST_GRADIENT = 1.0
@@ -82,14 +83,16 @@ def align(
     on_step: OnStep,
     device: str | torch.device = "cpu",
     adapter: Path | None = None,
+    target: str | Path | None = None,
 ) -> Alignment:
     """Train `draft`, and write the best weights to the directory `destination`.
 
-    An adapter begins with the weights of an earlier `adapter`, if there is one of the same draft and rank.
+    An adapter begins with the weights of an earlier `adapter`, if there is one of the same draft and rank. A draft made
+    from its `target` reads the embedding of that directory or hub id.
     `checkpoint` belongs to this run: a file made with other arguments must not be there. `on_step` may raise to
     interrupt the run; the next call resumes it.
     """
-    learner = DraftLearner(draft, recipe.rank, recipe.seed, device, adapter=adapter)
+    learner = DraftLearner(draft, recipe.rank, recipe.seed, device, adapter=adapter, target=target)
     run = _AlignmentRun(learner, held_out, terms, recipe)
     if checkpoint.exists():
         run.load(checkpoint)
@@ -148,8 +151,11 @@ class _AlignmentRun:
 
     def evaluate(self) -> None:
         learner, terms = self.learner, self._terms
+        ids = drawable_ids(learner.head_ids, terms.num_valid)
+        logits = (output_logits(record, learner.forward, learner.context) for record in self._held_out)
         replays = (
-            replay(hits(record, learner.forward, learner.context, terms), record, terms) for record in self._held_out
+            replay(hits_among(ids, record, row), record, terms)
+            for record, row in zip(self._held_out, logits, strict=True)
         )
         self.curve.append(Evaluation(self.step, total(replays).acceptance_rate))
         if self.best == self.curve[-1]:

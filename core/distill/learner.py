@@ -1,7 +1,9 @@
 """The draft during training: LoRA or full fine-tune, the losses, and the files it is saved to.
 
 The network is transformers' own, in fp32, with peft's LoRA. Adapters and whole models are saved in bf16 (`_in_bf16`) as
-ordinary PEFT and Hugging Face directories.
+ordinary PEFT and Hugging Face directories. A draft made from its target (`core.distill.draft_making`) learns as it is
+stored: its head has only the rows of its vocabulary, and the embedding, which is the target's, is neither trained nor
+saved.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from torch import nn
 from core.bundle.atomic_files import ASIDE, sync
 from core.distill.dataset import DistillationBatch
 from core.errors import ConfigError
-from core.model.loader import public_name
+from core.model.draft_vocabulary import DraftVocabulary
+from core.model.loader import EMBEDDING, PROJECTION, Checkpoint, public_name, token_embedding
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -33,7 +36,8 @@ class DraftLearner:
     """A draft in fp32 on `device`, with LoRA of `rank` on every linear layer and the lm_head.
 
     If `rank` is None, all weights are trained instead. `seed` initialises LoRA's A. B starts at 0, so a learner begins
-    as the draft itself, or, given an earlier `adapter` of this rank, as the draft with that adapter.
+    as the draft itself, or, given an earlier `adapter` of this rank, as the draft with that adapter. A draft without an
+    embedding reads that of its `target`, a directory or hub id.
     """
 
     def __init__(
@@ -44,13 +48,12 @@ class DraftLearner:
         device: str | torch.device = "cpu",
         *,
         adapter: Path | None = None,
+        target: str | Path | None = None,
     ) -> None:
-        from transformers import AutoModelForCausalLM
-
         self._draft = draft
         self._device = torch.device(device)
-        # in evaluation mode: dropout would draw random numbers, which a resumed run does not repeat
-        self._network: Any = AutoModelForCausalLM.from_pretrained(draft, dtype=torch.float32)
+        self._vocabulary = DraftVocabulary.of_stored_head(Path(draft)) if Path(draft).is_dir() else None
+        self._network: Any = _network(draft, self._vocabulary, target)
         nn.Module.to(self._network, self._device)
         self._tuned = None if rank is None else _with_lora(self._network, rank, seed)
         if self._tuned is not None and adapter is not None:
@@ -65,6 +68,11 @@ class DraftLearner:
     def context(self) -> int:
         return int(self._network.config.max_position_embeddings)
 
+    @property
+    def head_ids(self) -> torch.Tensor | None:
+        """The ids that the columns of the logits are of; None stands for all."""
+        return None if self._vocabulary is None else self._vocabulary.ids
+
     def embeddings(self) -> set[str]:
         """Names of the trained weights that have a row per token."""
         tables = (self._network.get_input_embeddings(), self._network.get_output_embeddings())
@@ -74,18 +82,21 @@ class DraftLearner:
     def loss(self, batch: DistillationBatch, loss: Loss = "kl") -> torch.Tensor:
         """The loss of a batch in nats per token: forward KL from the target, or LK (`lk_loss`).
 
-        Sums are over the target's most likely tokens. The draft's softmax is over all tokens, so probability that it
-        gives to others still counts as lost.
+        Sums are over the target's most likely tokens, those among them that the draft has. The draft's softmax is over
+        all that it has, so probability that it gives to others still counts as lost.
         """
         hidden = self._network.model(input_ids=batch.tokens.to(self._device), use_cache=False).last_hidden_state
         logits = self._network.lm_head(hidden[batch.wanted.to(self._device)])
         ids, theirs = batch.ids.to(self._device), batch.logprobs.to(self._device)
+        if self._vocabulary is not None:
+            columns = self._vocabulary.columns(ids)
+            ids, theirs = columns.clamp(min=0), theirs.masked_fill(columns < 0, -torch.inf)
         ours = logits.log_softmax(-1).gather(-1, ids)
         return kl_loss(theirs, ours) if loss == "kl" else lk_loss(theirs, ours)
 
     @torch.no_grad()
     def forward(self, tokens: Sequence[int], num_logits: int) -> torch.Tensor:
-        """fp32 logits [num_logits, V] after each of the last tokens."""
+        """fp32 logits [num_logits, columns] after each of the last tokens; `head_ids` has the id of each column."""
         hidden = self._network.model(input_ids=torch.tensor([tokens], device=self._device), use_cache=False)
         logits: torch.Tensor = self._network.lm_head(hidden.last_hidden_state[0, -num_logits:])
         return logits
@@ -106,7 +117,7 @@ class DraftLearner:
         shutil.rmtree(aside, ignore_errors=True)  # left by a killed run
         aside.mkdir()
         if self._tuned is None:
-            _save_model(self._network, self._draft, aside)
+            _save_model(self._network, self._draft, self._vocabulary, aside)
         else:
             _save_adapter(self._tuned, aside)
         for file in aside.iterdir():
@@ -117,8 +128,8 @@ class DraftLearner:
 
 
 def kl_loss(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """Forward KL of log-probabilities [positions, top], the mean over positions."""
-    return (theirs.exp() * (theirs - ours)).sum(-1).mean()
+    """Forward KL of log-probabilities [positions, top], the mean over positions; -inf marks what is left out."""
+    return (theirs.exp() * (theirs.nan_to_num(neginf=0.0) - ours)).sum(-1).mean()
 
 
 def lk_loss(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
@@ -130,6 +141,22 @@ def lk_loss(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
     shared = torch.minimum(theirs.exp(), ours.exp()).sum(-1)
     weight = torch.exp(-_LK_DECAY * shared.detach().mean())
     return weight * kl_loss(theirs, ours) + (1.0 - weight) * (1.0 - shared).mean()
+
+
+def _network(draft: str | Path, vocabulary: DraftVocabulary | None, target: str | Path | None) -> Any:
+    """In evaluation mode: dropout would draw random numbers, which a resumed run does not repeat."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if vocabulary is None:
+        return AutoModelForCausalLM.from_pretrained(draft, dtype=torch.float32)
+    config: Any = AutoConfig.from_pretrained(draft)
+    network: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    network.lm_head = nn.Linear(config.hidden_size, len(vocabulary.ids), bias=False)
+    checkpoint = Checkpoint(Path(draft))
+    stored = {name: checkpoint[name].float() for name in checkpoint.names() if name != PROJECTION}
+    network.load_state_dict(stored | {EMBEDDING: token_embedding(Path(draft), target).float()})
+    network.get_input_embeddings().weight.requires_grad_(False)
+    return network
 
 
 def _with_lora(network: Any, rank: int, seed: int) -> PeftModel:
@@ -164,14 +191,29 @@ def _in_bf16(network: nn.Module) -> dict[str, torch.Tensor]:
     return {name: weight.to(torch.bfloat16) for name, weight in network.state_dict().items()}
 
 
-def _save_model(network: Any, draft: str | Path, directory: Path) -> None:
+def _save_model(network: Any, draft: str | Path, vocabulary: DraftVocabulary | None, directory: Path) -> None:
     from transformers import AutoTokenizer
 
-    network.save_pretrained(directory, state_dict=_in_bf16(network))
+    if vocabulary is None:
+        network.save_pretrained(directory, state_dict=_in_bf16(network))
+    else:
+        _save_made_draft(network, Path(draft), vocabulary, directory)
     AutoTokenizer.from_pretrained(draft).save_pretrained(directory)
     for file in directory.iterdir():
         if file.suffix not in (".json", ".safetensors"):  # the chat template, which a draft does not need
             file.unlink()
+
+
+def _save_made_draft(network: Any, draft: Path, vocabulary: DraftVocabulary, directory: Path) -> None:
+    """Save what the draft was loaded from, trained; transformers would not save a head of fewer rows."""
+    from safetensors.torch import save_file
+
+    checkpoint, trained = Checkpoint(draft), _in_bf16(network)
+    tensors = {name: trained.get(name, checkpoint[name]) for name in checkpoint.names()}
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+    for name in ("config.json", "generation_config.json"):
+        shutil.copyfile(draft / name, directory / name)
+    vocabulary.save(directory)
 
 
 def _save_adapter(tuned: PeftModel, directory: Path) -> None:

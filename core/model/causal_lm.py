@@ -171,13 +171,15 @@ def load_model(
     device: str | torch.device = "cpu",
     adapter: str | Path | None = None,
     vocabulary: DraftVocabulary | None = None,
+    target: str | Path | None = None,
     compiled: bool | None = None,
     exact: bool = True,
     num_layers: int | None = None,
 ) -> CausalLM:
     """Load a model directory or hub id, with a peft LoRA adapter merged in if one is given.
 
-    With a `vocabulary` the model, a draft, has logits of its ids only; the other rows of the head are dropped.
+    With a `vocabulary` the model, a draft, has logits of its ids only; the other rows of the head are dropped. A draft
+    without an embedding reads that of its `target`, and one whose file has a part of the head has that vocabulary.
     `compiled` chooses compiled kernels, which compute in fp32, over torch, which computes in `dtype`. The default is
     kernels on CPUs and torch elsewhere. `exact` makes a token's bits depend on its prefix only. On a CPU they always
     do; on a GPU it takes kernels of fixed shapes. `num_layers` loads only the first layers, for timing.
@@ -188,14 +190,15 @@ def load_model(
     config = ModelConfig.load(directory)
     if num_layers is not None:
         config = replace(config, num_layers=num_layers)
-    head_ids = None if vocabulary is None else _head_ids(vocabulary, config, device)
-    weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device)
+    stored = DraftVocabulary.of_stored_head(directory)
+    stored_ids, head_ids = (_head_ids(one, config, device) for one in (stored, vocabulary or stored))
+    weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device, target)
     if compiled is None:
         compiled = device.type == "cpu"
     shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
     with torch.inference_mode():
         cache = torch.zeros(shape, dtype=dtype, device=device)
-        tensors = Tensors(config, weights, head_ids)
+        tensors = Tensors(config, weights, head_ids, stored_ids)
         decoder = _compiled(config, tensors, cache) if compiled else _in_torch(config, tensors, cache, exact=exact)
     weights.check_all_merged()
     return CausalLM(config, cache, decoder, head_ids)
@@ -210,11 +213,12 @@ def load_draft_model(
     device: str | torch.device = "cpu",
     exact: bool = True,
     vocabulary: DraftVocabulary | None = None,
+    target: str | Path | None = None,
 ) -> CausalLM:
     """Load a draft by its directory: an adapter with the model that it is for, a whole model, or None for `draft`.
 
     Its cache holds a whole context for each of `sessions`. The head has the rows of `vocabulary`, or else of the one in
-    the directory, if any. Raises as `load_model` does.
+    the directory, if any. `target` is its target's directory or hub id. Raises as `load_model` does.
     """
     path = resolve(adapted_model(directory, str(draft)))
     adapter = directory if directory is not None and is_adapter(directory) else None
@@ -225,11 +229,14 @@ def load_draft_model(
         device=device,
         adapter=adapter,
         vocabulary=vocabulary or DraftVocabulary.find(Path(adapter or path)),
+        target=target,
         exact=exact,
     )
 
 
-def _head_ids(vocabulary: DraftVocabulary, config: ModelConfig, device: torch.device) -> torch.Tensor:
+def _head_ids(vocabulary: DraftVocabulary | None, config: ModelConfig, device: torch.device) -> torch.Tensor | None:
+    if vocabulary is None:
+        return None
     if vocabulary.target_size != config.vocab_size:
         raise ConfigError(
             f"a draft vocabulary of {vocabulary.target_size} ids is not of this model, whose vocab_size is"

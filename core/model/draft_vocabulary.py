@@ -1,9 +1,10 @@
 """The draft vocabulary: the token ids that a draft has logits for, because its task uses no others.
 
 The product with the lm_head is much of a small draft's work, and a task's answers use few of the tokens (after FR-Spec,
-arXiv 2502.14856). The file `draft_vocabulary.safetensors` lies beside a model or a peft adapter, whose own files keep
-the whole head: transformers and peft load them as ever, and the head is cut when the draft is loaded for serving. The
-embedding stays whole, tied or not, because a draft may read any token. The tensors are those of EAGLE-3:
+arXiv 2502.14856). The file `draft_vocabulary.safetensors` lies beside a model or a peft adapter. Their own files may
+keep the whole head: transformers and peft load them as ever, and the head is cut when the draft is loaded for serving.
+The file of a draft made from a target with a large vocabulary has only these rows of the head. The embedding stays
+whole, tied or not, because a draft may read any token. The tensors are those of EAGLE-3:
 
     d2t   int64 [draft_vocab_size]    offsets: column i is of the token i + d2t[i]
     t2d   bool [vocab_size]           whether a token has a column
@@ -29,7 +30,7 @@ from core.errors import ConfigError
 from core.model.config import read_config
 
 FILE = "draft_vocabulary.safetensors"
-_SIZE = "draft_vocab_size"
+_SIZE, _HEAD = "draft_vocab_size", "lm_head.weight"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,17 @@ class DraftVocabulary:
             raise ConfigError(f"{file}: the SHA-256 of d2t and t2d is {found.sha256}, its metadata say {digest}")
         return found
 
+    @classmethod
+    def of_stored_head(cls, directory: Path) -> DraftVocabulary | None:
+        """The vocabulary whose rows alone are in the model file of a draft's directory; None if all are."""
+        found = cls.find(directory)
+        return found if found is not None and _num_rows(directory) == len(found.ids) else None
+
+    def columns(self, ids: torch.Tensor) -> torch.Tensor:
+        """The column of each id, and -1 for an id without one; of the shape and device of `ids`, int64."""
+        table = torch.full((self.target_size,), -1).index_copy_(0, self.ids, torch.arange(len(self.ids)))
+        return table.to(ids.device)[ids]
+
     def save(self, directory: Path) -> None:
         """Write the file into the directory of a model or adapter, and the size into config.json if there is one."""
         save_file({"d2t": self.d2t, "t2d": self.t2d}, directory / FILE, {"sha256": self.sha256})
@@ -107,6 +119,16 @@ def most_frequent(counts: Mapping[int, int], size: int, always: Iterable[int] = 
         raise ConfigError(f"a draft vocabulary of {size} ids has no room for the {len(kept)} that it must have")
     others = sorted((-count, token) for token, count in counts.items() if count > 0 and token not in kept)
     return sorted([*kept, *(token for _, token in others[: size - len(kept)])])
+
+
+def _num_rows(directory: Path) -> int | None:
+    """The rows of the lm_head in a model's files; None if it has none of its own."""
+    for file in sorted(directory.glob("model*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            if _HEAD in opened.keys():  # noqa: SIM118 (not a mapping)
+                rows: int = opened.get_slice(_HEAD).get_shape()[0]
+                return rows
+    return None
 
 
 def _read(file: Path) -> tuple[torch.Tensor, torch.Tensor, str | None]:

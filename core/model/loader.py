@@ -20,6 +20,8 @@ from safetensors import safe_open
 from core.errors import ConfigError
 from core.model.draft_vocabulary import FILE as DRAFT_VOCABULARY
 
+EMBEDDING = "model.embed_tokens.weight"  # [vocab_size, hidden]
+PROJECTION = "model.embed_tokens.projection"  # [the target's hidden, hidden], of a draft that is narrower
 _ADAPTER_CONFIG = "adapter_config.json"
 _DIGEST = re.compile("[0-9a-f]{64}")  # names a part of a bundle (`core.bundle`)
 _PREFIX, _DOWN, _UP, _BASE = "base_model.model.", ".lora_A.weight", ".lora_B.weight", ".base_layer.weight"
@@ -111,6 +113,21 @@ class Checkpoint:
         self._readers |= dict.fromkeys(tensors, tensors.__getitem__)
 
 
+def token_embedding(directory: Path, target: str | Path | None) -> torch.Tensor:
+    """The embedding [vocab_size, hidden] of the model in `directory`, which for a draft may be that of its `target`.
+
+    A draft made from its target stores none: it reads the target's, projected if the draft is narrower. Only then the
+    target, a directory or hub id, is looked up. Raises `ConfigError` if it is needed and not known.
+    """
+    checkpoint = Checkpoint(directory)
+    if EMBEDDING in checkpoint:
+        return checkpoint[EMBEDDING]
+    if target is None:
+        raise ConfigError(f"{directory}: no tensor {EMBEDDING!r}; a draft that shares its target's is loaded with it")
+    table = Checkpoint(resolve(target))[EMBEDDING]
+    return (table.float() @ checkpoint[PROJECTION].float()) if PROJECTION in checkpoint else table
+
+
 class Adapter:
     """A peft LoRA directory, which adds `scale * B @ A` to a layer's weight.
 
@@ -165,16 +182,28 @@ def _adapter_config(directory: Path) -> dict[str, Any]:
 
 
 class Weights:
-    """A model's tensors as served: adapter merged, cast, on the device."""
+    """A model's tensors as served: adapter merged, cast, on the device. A draft may read its `target`'s embedding."""
 
-    def __init__(self, directory: Path, adapter: Path | None, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        adapter: Path | None,
+        dtype: torch.dtype,
+        device: torch.device,
+        target: str | Path | None = None,
+    ) -> None:
+        self._directory, self._target = directory, target
         self._checkpoint = Checkpoint(directory)
         self._adapter = Adapter(adapter) if adapter else None
         self._dtype = dtype
         self._device = device
 
+    def embedding(self) -> torch.Tensor:
+        """The table of token embeddings, which no adapter changes."""
+        return token_embedding(self._directory, self._target).to(self._device, self._dtype)
+
     def tensor(self, name: str) -> torch.Tensor:
-        """A tensor that no adapter changes: embedding, norm or bias."""
+        """A tensor that no adapter changes: norm or bias."""
         return self._checkpoint[name].to(self._device, self._dtype)
 
     def matrix(self, module: str, source: str | None = None) -> torch.Tensor:

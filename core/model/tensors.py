@@ -9,7 +9,7 @@ import torch
 
 from core.errors import ConfigError
 from core.model.config import ModelConfig
-from core.model.loader import Weights
+from core.model.loader import EMBEDDING, Weights
 
 
 class Matrix(NamedTuple):
@@ -34,17 +34,25 @@ class LayerTensors(NamedTuple):
 class Tensors:
     """The tensors of one checkpoint with its adapter; each is read on access and checked against the config.
 
-    The head has the rows of `head_ids`, an int64 tensor on the device, or all if that is None.
+    The head has the rows of `head_ids`, an int64 tensor on the device, or all if that is None. In the file it has those
+    of `stored_ids`, again all if None; they must include `head_ids`.
     """
 
-    def __init__(self, config: ModelConfig, weights: Weights, head_ids: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        head_ids: torch.Tensor | None = None,
+        stored_ids: torch.Tensor | None = None,
+    ) -> None:
         self.head_ids = head_ids
+        self._stored_ids = stored_ids
         self._config = config
         self._weights = weights
 
     @property
     def embedding(self) -> torch.Tensor:
-        return self._tensor("model.embed_tokens.weight", self._config.vocab_size, self._config.hidden_size)
+        return _shaped(EMBEDDING, self._weights.embedding(), self._config.vocab_size, self._config.hidden_size)
 
     @property
     def norm(self) -> torch.Tensor:
@@ -54,8 +62,18 @@ class Tensors:
     def head(self) -> Matrix:
         source = "model.embed_tokens" if self._config.tied else None
         weight = self._weights.matrix("lm_head", source)
-        whole = _shaped("lm_head", weight, self._config.vocab_size, self._config.hidden_size)
-        return Matrix(whole if self.head_ids is None else whole[self.head_ids], None)
+        num_stored = self._config.vocab_size if self._stored_ids is None else len(self._stored_ids)
+        stored = _shaped("lm_head", weight, num_stored, self._config.hidden_size)
+        return Matrix(stored if self.head_ids is None else stored[self._rows(self.head_ids)], None)
+
+    def _rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """The rows of the stored head that are of these ids."""
+        if self._stored_ids is None:
+            return ids
+        rows = torch.searchsorted(self._stored_ids, ids).clamp(max=len(self._stored_ids) - 1)
+        if not torch.equal(self._stored_ids[rows], ids):
+            raise ConfigError("a draft vocabulary has ids that the draft's head in its file lacks")
+        return rows
 
     def layers(self) -> Iterator[LayerTensors]:
         return (self._layer(f"model.layers.{index}") for index in range(self._config.num_layers))

@@ -26,7 +26,8 @@ class DraftPool:
     def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
         num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
-        self._drafter = Drafter(load_draft(config.draft, directory), num_valid, limits, draft_label(task, directory))
+        model = load_draft(config.draft, directory, config.target.model)
+        self._drafter = Drafter(model, num_valid, limits, draft_label(task, directory))
         self._drafter.start()
         self._metrics = Metrics("draft")
 

@@ -42,10 +42,11 @@ def load_target(target: Target) -> CausalLM:
     return model
 
 
-def load_draft(draft: Draft, directory: str | None) -> CausalLM:
+def load_draft(draft: Draft, directory: str | None, target: str | None = None) -> CausalLM:
     """Load the draft of a pool; `directory` is as in `core.model.causal_lm.load_draft_model`.
 
-    Its cache holds a whole context for every session, because a draft can neither preempt a session nor let it wait.
+    A draft that was made from the model `target` reads its embedding. The cache holds a whole context for each session,
+    because a draft can neither preempt a session nor let it wait.
     """
     return load_draft_model(
         directory,
@@ -54,6 +55,7 @@ def load_draft(draft: Draft, directory: str | None) -> CausalLM:
         sessions=draft.max_sessions,
         device=draft.device,
         exact=False,
+        target=None if target is None else locate(target),
     )
 
 

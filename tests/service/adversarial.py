@@ -83,6 +83,6 @@ class DraftPool(draft_pool.DraftPool):
         super().__init__(config, task, directory)
 
 
-def random_draft(draft: Draft, directory: str | None) -> RandomModel:
-    real = load_draft(draft, directory)
+def random_draft(draft: Draft, directory: str | None, target: str) -> RandomModel:
+    real = load_draft(draft, directory, target)
     return RandomModel(real.vocab_size, real.context)

@@ -21,7 +21,7 @@ from core.tasks import GENERAL
 from train_jobs.artefacts import LIVE, Collected, FittedDrafts, LiveDrafts, write_json
 from train_jobs.candidates import TASK, draft_name, trial_name
 from train_jobs.findings import RunTime
-from train_jobs.models import model_pair, replay_terms
+from train_jobs.models import model_directory, model_pair, replay_terms
 from train_jobs.progress import Progress, ReportProgress
 from train_jobs.training_runs import TrainingRun, base_runs, rank_trials, specialised_runs
 from train_jobs.workers import at_most
@@ -150,6 +150,7 @@ def train_loop(settings: dict[str, Any]) -> None:
         on_step=_StepReporter(run.name, report),
         device=config.align.device,
         adapter=run.adapter,
+        target=model_directory(config.target.model),
     )
     drafts.keep_curve(_run_time(run.name, settings["began"], found))
     checkpoint.unlink(missing_ok=True)
