@@ -38,8 +38,12 @@ def add_commands(app: typer.Typer, own_ray: OwnRay) -> None:
     commands = Commands(own_ray)
     app.command("retrain")(commands.retrain)
     app.command("stage")(commands.stage)
+    draft = typer.Typer(no_args_is_help=True, help="Drafts for targets that have none.")
+    draft.callback()(_only_commands)
+    draft.command("make")(commands.make_draft)
+    app.add_typer(draft, name="draft")
     traces = typer.Typer(no_args_is_help=True, help="Prompts with the target's answers, stored for training.")
-    traces.callback()(_traces)
+    traces.callback()(_only_commands)
     traces.command("import")(commands.import_traces)
     app.add_typer(traces, name="traces")
 
@@ -114,6 +118,39 @@ class Commands:
         """
         self._run(_loaded(config, work, bundles), (name,), address, as_json=as_json)
 
+    def make_draft(
+        self,
+        config: Config,
+        layers: Annotated[int | None, typer.Option(help="Layers of the draft, instead of the YAML's.")] = None,
+        vocabulary: Annotated[int | None, typer.Option(help="Token ids in its head, instead of the YAML's.")] = None,
+        work: Work = None,
+    ) -> None:
+        """Make a draft for a target that has none, from the target itself, and align it on the target's answers.
+
+        The YAML is that of a retraining: its `target` answers the prompts of its `collect`, and its `draft` is the
+        directory to write. The draft keeps a few of the target's layers, the first and the last among them, and the
+        head's rows of the tokens that the answers use; with `make: {width: 256}` it is a narrow copy instead. What
+        neither the options nor `make` give is chosen by short trials: the shape with the most expected tokens a second,
+        from costs measured here. The last table shows what a token costs beside a pass of the target, and how much is
+        accepted.
+
+        Example: `taskspec draft make --config train_jobs/configs/smollm2.yaml --layers 2 --vocabulary 4096`
+
+        After Ctrl-C the same command resumes. Then `taskspec retrain` with the same YAML finds tasks, and trains
+        adapters of the draft.
+        """
+        settings, console = _loaded(config, work, None), Console()
+        given = {name: value for name, value in (("layers", layers), ("vocabulary", vocabulary)) if value is not None}
+        settings = settings.model_copy(update={"make": settings.make.model_copy(update=given)})
+        _check_cpus(settings)
+        with _stoppable(console, _again(settings)), _on(self._own_ray(_gpus(settings))):
+            from train_jobs.draft_making import make_draft
+
+            made = make_draft(settings, console)
+        accepted, tokens = made.held_out.acceptance_rate, made.held_out.tokens_per_pass
+        print_line(console, f"The draft is in {made.directory}")
+        print_line(console, f"On held-out answers {accepted:.3f} accepted, {tokens:.2f} tokens per target pass")
+
     def import_traces(
         self,
         file: Annotated[Path, typer.Argument(metavar="JSONL", help='Lines of {"prompt": ...} or {"messages": ...}.')],
@@ -160,7 +197,7 @@ class Commands:
             outcome.print(console)
 
 
-def _traces() -> None:
+def _only_commands() -> None:
     """A callback, without which typer would make the only subcommand the command itself."""
 
 

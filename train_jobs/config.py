@@ -57,6 +57,18 @@ class CollectConfig(Section):
         return self
 
 
+class MakeConfig(Section):
+    """The draft that `taskspec draft make` makes from the target; what is not given is chosen by short trials."""
+
+    layers: int | None = Field(
+        None, ge=1, description="of the target, the first and the last among them; of a narrow one"
+    )
+    width: int | None = Field(None, ge=64, description="of a narrow draft, a multiple of 64; absent: the target's")
+    vocabulary: int | None = Field(None, ge=2, description="token ids that its head has")
+    steps: int = Field(2000, ge=1, description="of its training")
+    trial_steps: int = Field(150, ge=1, description="of the training of each trial")
+
+
 class PartitionConfig(Section):
     """The search for tasks."""
 
@@ -129,6 +141,7 @@ class RetrainConfig(Section):
     work: Path = Field(description="work directory; an interrupted retraining resumes from it")
     bundles: Path = Field(description="bundle directory that services load from")
     collect: CollectConfig
+    make: MakeConfig = MakeConfig()
     partition: PartitionConfig = PartitionConfig()
     align: AlignConfig = AlignConfig()
     router: RouterConfig = RouterConfig()

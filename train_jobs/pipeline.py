@@ -40,10 +40,10 @@ def retrain(config: RetrainConfig, stages: Sequence[StageName], console: Console
     """
     config = config.anchored()
     try:
-        with _exclusive(config.work), Progress(console, stages) as progress:
+        with exclusive(config.work), Progress(console, stages) as progress:
             work = Workspace(config)
             for name in stages:
-                _run_stage(work, name, progress)
+                run_stage(work, name, progress)
     except RayTaskError as error:
         # Ray's exception is of the worker's class too, but its text is a traceback
         if isinstance(error.cause, TaskSpecError):
@@ -52,7 +52,8 @@ def retrain(config: RetrainConfig, stages: Sequence[StageName], console: Console
     return _outcome(work, stages, progress.seconds)
 
 
-def _run_stage(work: Workspace, name: StageName, progress: Progress) -> None:
+def run_stage(work: Workspace, name: StageName, progress: Progress) -> None:
+    """Run a stage, unless it is done. Raises `ConfigError` if one before it is not."""
     step = work.steps[name]
     if step.done:
         progress.skipped(name)
@@ -78,7 +79,8 @@ def _outcome(work: Workspace, stages: Sequence[StageName], seconds: dict[str, fl
 
 
 @contextmanager
-def _exclusive(work: Path) -> Iterator[None]:
+def exclusive(work: Path) -> Iterator[None]:
+    """Raises `ConfigError` while another process uses this work directory."""
     work.mkdir(parents=True, exist_ok=True)
     with (work / ".lock").open("w") as lock:
         try:

@@ -115,16 +115,14 @@ def _write(
     aside = destination.with_name(ASIDE + destination.name)
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    config = (
-        raw
-        | changes
-        | {
-            "max_position_embeddings": min(CONTEXT, raw["max_position_embeddings"]),
-            "tie_word_embeddings": False,
-            "dtype": "bfloat16",
-            "speculators_config": _speculators_config(name, raw),
-        }
-    )
+    config = {
+        **raw,
+        **changes,
+        "max_position_embeddings": min(CONTEXT, raw["max_position_embeddings"]),
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+        "speculators_config": _speculators_config(name, raw),
+    }
     (aside / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     stored = {tensor: weight.to(torch.bfloat16).contiguous() for tensor, weight in tensors.items()}
     save_file(stored, aside / "model.safetensors", {"format": "pt"})

@@ -149,8 +149,9 @@ def _network(draft: str | Path, vocabulary: DraftVocabulary | None, target: str 
 
     if vocabulary is None:
         return AutoModelForCausalLM.from_pretrained(draft, dtype=torch.float32)
+    classes: Any = AutoModelForCausalLM  # whose `from_config` has no types
     config: Any = AutoConfig.from_pretrained(draft)
-    network: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    network: Any = classes.from_config(config, dtype=torch.float32).eval()
     network.lm_head = nn.Linear(config.hidden_size, len(vocabulary.ids), bias=False)
     checkpoint = Checkpoint(Path(draft))
     stored = {name: checkpoint[name].float() for name in checkpoint.names() if name != PROJECTION}

@@ -56,20 +56,27 @@ def choose_size(
 def score_vocabularies(
     model: Model, vocabularies: Sequence[DraftVocabulary | None], records: Sequence[Record], terms: Terms
 ) -> list[list[AcceptanceCounts]]:
-    """The counts that `score_draft` finds of `model` with each of the vocabularies; None is the whole one.
+    """The counts that `score_draft` finds of `model` with each of the vocabularies; None is the model's own.
 
-    One pass over a record serves all of them. The model has its whole head, and pages for one session of its context.
+    One pass over a record serves all of them. The model's head has all of their ids. It needs pages for one session of
+    its context.
     """
     forward = replay.session_forward(model)
-    columns = [None if one is None else one.ids.to(model.device) for one in vocabularies]
+    heads = [model.head_ids if one is None else one.ids.to(model.device) for one in vocabularies]
     scores: list[list[AcceptanceCounts]] = [[] for _ in vocabularies]
     for record in records:
         logits = replay.output_logits(record, forward, model.context)
-        for head_ids, counts in zip(columns, scores, strict=True):
-            own = logits if head_ids is None else logits[:, head_ids]
-            hit = replay.hits_among(drawable_ids(head_ids, terms.num_valid), record, own)
+        for head_ids, counts in zip(heads, scores, strict=True):
+            hit = replay.hits_among(drawable_ids(head_ids, terms.num_valid), record, _of_ids(logits, model, head_ids))
             counts.append(replay.replay(hit, record, terms))
     return scores
+
+
+def _of_ids(logits: torch.Tensor, model: Model, ids: torch.Tensor | None) -> torch.Tensor:
+    """The columns of a model's logits that are of these ids; None stands for all columns."""
+    if ids is None or ids is model.head_ids:
+        return logits
+    return logits[:, ids if model.head_ids is None else torch.searchsorted(model.head_ids, ids)]
 
 
 def seconds_per_token(model: Model, num_valid: int, clock: Callable[[], float], *, sampled: bool) -> float:
