@@ -96,6 +96,9 @@ class AlignConfig(Section):
     evaluate_every: int = Field(
         50, ge=1, description="steps of an adapter between evaluations, each with a checkpoint; longer runs do as many"
     )
+    products: Literal["float32", "bfloat16"] = Field(
+        "float32", description="dtype of matrix products: bfloat16 is quicker on GPUs and on CPUs that have it"
+    )
     max_pairs: int = Field(8192, ge=1, description="most answers that a task's adapter learns from")
     device: str = "cpu"
     worker: WorkerConfig = WorkerConfig()

@@ -44,6 +44,7 @@ class TrainingRun(msgspec.Struct, frozen=True, kw_only=True):
             budget=align.budget,
             evaluate_every=self.evaluate_every,
             seed=self.seed,
+            products=align.products,
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -31,9 +31,9 @@ _ADAM_SCALE = 0.3  # of Muon's learning rate
 class AlignmentRecipe:
     """The hyperparameters of a run: LoRA of `rank`, or a full fine-tune if that is None.
 
-    `learning_rate` is Muon's, at its peak. `budget` is padded tokens per step. Of all evaluations, one every
-    `evaluate_every` steps, the best one's weights are kept. No run ends early: at the peak of the learning rate a good
-    draft gets worse at first.
+    `learning_rate` is Muon's, at its peak. `budget` is padded tokens per step. `products` is the dtype of matrix
+    products. Of all evaluations, one every `evaluate_every` steps, the best one's weights are kept. No run ends early:
+    at the peak of the learning rate a good draft gets worse at first.
     """
 
     rank: int | None = 32
@@ -43,6 +43,7 @@ class AlignmentRecipe:
     budget: int = 2048
     evaluate_every: int = 50
     seed: int = 0
+    products: Literal["float32", "bfloat16"] = "float32"
 
 
 class TrainingStep(NamedTuple):
@@ -92,7 +93,8 @@ def align(
     `checkpoint` belongs to this run: a file made with other arguments must not be there. `on_step` may raise to
     interrupt the run; the next call resumes it.
     """
-    learner = DraftLearner(draft, recipe.rank, recipe.seed, device, adapter=adapter, target=target)
+    products = getattr(torch, recipe.products)
+    learner = DraftLearner(draft, recipe.rank, recipe.seed, device, adapter=adapter, target=target, products=products)
     run = _AlignmentRun(learner, held_out, terms, recipe)
     if checkpoint.exists():
         run.load(checkpoint)

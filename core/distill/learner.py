@@ -37,7 +37,8 @@ class DraftLearner:
 
     If `rank` is None, all weights are trained instead. `seed` initialises LoRA's A. B starts at 0, so a learner begins
     as the draft itself, or, given an earlier `adapter` of this rank, as the draft with that adapter. A draft without an
-    embedding reads that of its `target`, a directory or hub id.
+    embedding reads that of its `target`, a directory or hub id. `products` is the dtype that matrix products of the
+    loss compute in.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class DraftLearner:
         *,
         adapter: Path | None = None,
         target: str | Path | None = None,
+        products: torch.dtype = torch.float32,
     ) -> None:
         self._draft = draft
+        self._products = products
         self._device = torch.device(device)
         self._vocabulary = DraftVocabulary.of_stored_head(Path(draft)) if Path(draft).is_dir() else None
         self._network: Any = _network(draft, self._vocabulary, target)
@@ -85,13 +88,14 @@ class DraftLearner:
         Sums are over the target's most likely tokens, those among them that the draft has. The draft's softmax is over
         all that it has, so probability that it gives to others still counts as lost.
         """
-        hidden = self._network.model(input_ids=batch.tokens.to(self._device), use_cache=False).last_hidden_state
-        logits = self._network.lm_head(hidden[batch.wanted.to(self._device)])
+        with torch.autocast(self._device.type, self._products, enabled=self._products != torch.float32):
+            hidden = self._network.model(input_ids=batch.tokens.to(self._device), use_cache=False).last_hidden_state
+            logits = self._network.lm_head(hidden[batch.wanted.to(self._device)])
         ids, theirs = batch.ids.to(self._device), batch.logprobs.to(self._device)
         if self._vocabulary is not None:
             columns = self._vocabulary.columns(ids)
             ids, theirs = columns.clamp(min=0), theirs.masked_fill(columns < 0, -torch.inf)
-        ours = logits.log_softmax(-1).gather(-1, ids)
+        ours = logits.float().log_softmax(-1).gather(-1, ids)
         return kl_loss(theirs, ours) if loss == "kl" else lk_loss(theirs, ours)
 
     @torch.no_grad()
