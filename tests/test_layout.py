@@ -78,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "serve_app.hosting",
         "serve_app.deployments",
         "serve_app.local_cluster",
+        "serve_app.openai",
         "serve_app.terminal",
     },
     "train_jobs.family": set(),

@@ -22,9 +22,9 @@ import typer
 from rich.console import Console
 
 from core.errors import FAILED, INTERRUPTED, TaskSpecError
-from core.model_names import locate
 from core.tasks import GENERAL
 from serve_app.cli import bundles as bundles_cli
+from serve_app.cli import chat as chat_cli
 from serve_app.config import ServiceConfig, load_config
 from serve_app.load import cli as load_cli
 from serve_app.terminal.progress import step
@@ -133,6 +133,7 @@ def own_ray(gpus: float) -> Iterator[None]:
         yield
 
 
+app.command()(chat_cli.chat)
 app.command()(load_cli.bench)
 app.add_typer(bundles_cli.app, name="bundles")
 for _entry in entry_points(group=COMMANDS):
@@ -158,9 +159,6 @@ def _with_bundle(config: ServiceConfig, console: Console) -> ServedModels:
 
 def _run_demo(config: ServiceConfig, prompts_per_task: int, console: Console, *, show_answers: bool) -> DemoTable:
     served = _with_bundle(config, console)
-    from tokenizers import Tokenizer
-
-    from core.model.loader import resolve
     from serve_app.demo.run import Demo, report
     from serve_app.deployments.served_models import with_controls
     from serve_app.hosting import local_service
@@ -168,9 +166,8 @@ def _run_demo(config: ServiceConfig, prompts_per_task: int, console: Console, *,
 
     rivals = [name for name in served.controls if name != GENERAL or len(served.controls) == 1]  # not the un-adapted
     compared, controls = with_controls(served, rivals)
-    tokenizer = Tokenizer.from_file(str(resolve(locate(config.target.model)) / "tokenizer.json"))
     with local_service(compared, LOOPBACK, free_port(LOOPBACK), console) as service:
-        demo = Demo(served, service.url, controls, tokenizer, console, show_answers=show_answers)
+        demo = Demo(served, service.url, controls, console, show_answers=show_answers)
         table = demo.run(prompts_per_task)
     if show_answers:
         report(table, served, console)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
-from tokenizers import Tokenizer
 
 from core.tasks import GENERAL
 from serve_app.demo.questions import WARM, Question, questions
@@ -15,7 +14,7 @@ from serve_app.demo.table import OWN, DemoTable, Outcome, most_routed, tokens_pe
 from serve_app.deployments.served_models import ServedModels
 from serve_app.openai.client import AS_ROUTED, OFF, Answer, Client, Speculation
 from serve_app.terminal.progress import step
-from serve_app.terminal.transcript import Transcript, mark
+from serve_app.terminal.transcript import Transcript, marked, marks_on
 
 
 class Demo:
@@ -30,7 +29,6 @@ class Demo:
         served: ServedModels,
         url: str,
         controls: Mapping[str, str],
-        tokenizer: Tokenizer,
         console: Console,
         *,
         show_answers: bool,
@@ -38,7 +36,6 @@ class Demo:
         self._config = served.config
         self._client = Client(f"{url}/v1")
         self._controls = controls
-        self._tokenizer = tokenizer
         self._console = console
         self._show_answers = show_answers
 
@@ -77,7 +74,7 @@ class Demo:
             return await self._ask([first, *others], f"Asking the prompts of {task}")
         self._console.print(Text.assemble((f"\n{task}", "bold cyan"), (f"  {first.manner}", "dim")))
         self._console.print(Text(first.prompt, "italic"), soft_wrap=True)
-        transcript = Transcript(self._console, self._tokenizer)
+        transcript = Transcript(self._console, marks_on(self._console, brackets=True))
         answer = await self._client.ask(first.body(self._config.name, AS_ROUTED), transcript.show)
         transcript.end()
         more = f"{len(others)} more of {task}"
@@ -100,7 +97,8 @@ class Demo:
         return answers
 
     def _explain(self) -> None:
-        legend = Text.assemble(mark("marked like this", self._console), ": proposed by the draft and accepted; ")
+        sample = marked("marked like this", marks_on(self._console, brackets=True))
+        legend = Text.assemble(Text.from_ansi(sample), ": proposed by the draft and accepted; ")
         legend.append("the rest: written by the target itself. Every second prompt is answered at temperature 0, ")
         legend.append(f"the others at {WARM} with a seed.")
         self._console.print(legend)

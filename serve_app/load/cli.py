@@ -114,7 +114,7 @@ def bench(
         speculation=speculation,
     )
     _check_writable(json, plot)
-    run = LoadRun(_base(url), model, os.environ.get(KEY_VARIABLE), _prompts(prompts), settings)
+    run = LoadRun(base_url(url), model, os.environ.get(KEY_VARIABLE), _prompts(prompts), settings)
     limits = Limits(*(None if limit is None else limit / 1000 for limit in (ttft_ms, token_ms)))
     _run(run, limits, json, plot)
 
@@ -195,7 +195,7 @@ def _levels(streams: list[int] | None, rate: list[float] | None, requests: int |
     return tuple(map(Streams, streams or [1]))
 
 
-def _base(url: str) -> str:
+def base_url(url: str) -> str:
     """The base URL; /v1 is added to a bare host."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

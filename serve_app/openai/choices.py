@@ -16,7 +16,8 @@ class Piece:
     """A part of one choice: one run in a stream, all runs joined in a complete answer.
 
     `logprobs`, and `offsets`, the characters of the choice before each token's text, are empty unless logprobs are
-    requested. The text may lag behind the tokens.
+    requested. The text may lag behind the tokens. Of one run, `accepted_characters` is how much of the text, from its
+    beginning, the accepted tokens made certain; it is None for joined runs.
     """
 
     text: str
@@ -26,9 +27,10 @@ class Piece:
     proposed: int
     accepted: int
     finish_reason: FinishReason | None
+    accepted_characters: int | None = None
 
 
-NOTHING = Piece(text="", tokens=(), logprobs=(), offsets=(), proposed=0, accepted=0, finish_reason=None)
+NOTHING = Piece("", (), (), (), proposed=0, accepted=0, finish_reason=None, accepted_characters=0)
 
 
 class Choice:
@@ -40,12 +42,22 @@ class Choice:
         self.finished = False
 
     def push(self, run: Run) -> Piece:
-        text = "".join([self._text.push(token) for token in run.tokens])
+        texts = [self._text.push(token) for token in run.tokens]
+        accepted_characters = sum(map(len, texts[: run.accepted]))
         if run.finish_reason is not None:
             self.finished = True
-            text += self._text.flush()
+            texts.append(self._text.flush())
         offsets = tuple(self._offsets.push(token) for token in run.tokens) if self._offsets else ()
-        return Piece(text, run.tokens, run.logprobs, offsets, run.proposed, run.accepted, run.finish_reason)
+        return Piece(
+            text="".join(texts),
+            tokens=run.tokens,
+            logprobs=run.logprobs,
+            offsets=offsets,
+            proposed=run.proposed,
+            accepted=run.accepted,
+            finish_reason=run.finish_reason,
+            accepted_characters=accepted_characters,
+        )
 
 
 class Offsets:

@@ -6,7 +6,7 @@ TaskSpec's own fields (`token_ids`, `speculation`) are read if the server sends 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +69,7 @@ class Answer:
         return (self.tokens, self.text, self.finish_reason) == (other.tokens, other.text, other.finish_reason)
 
 
-OnChunk = Callable[[Sequence[int], int], None]  # called with the tokens of a chunk and how many of them were accepted
+OnChunk = Callable[[str, int], None]  # called with the text of a chunk and how many of its characters were accepted
 Speculation = Mapping[str, object]  # the `speculation` of a request; an empty one leaves it to the service
 AS_ROUTED: Speculation = {}
 OFF: Speculation = {"enabled": False}
@@ -159,7 +159,7 @@ class Client:
             answer.proposed += counts["proposed"]
             answer.accepted += counts["accepted"]
             if on_chunk is not None:
-                on_chunk(tokens, counts["accepted"])
+                on_chunk(text, counts.get("accepted_characters", 0))
 
     def _refusal(self, status: int, body: bytes) -> BadAnswer:
         try:

@@ -19,10 +19,10 @@ from serve_app.openai.responses import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatLogprobs,
+    ChoiceSpeculation,
     ChunkChoice,
     Completion,
     Delta,
-    SpeculationCounts,
     TextChoice,
     Usage,
 )
@@ -123,5 +123,7 @@ class ChatFormat(Format):
         return chat_logprobs(piece, self._tokenizer) if self._logprobs else None
 
 
-def _counts(piece: Piece) -> SpeculationCounts:
-    return SpeculationCounts(proposed=piece.proposed, accepted=piece.accepted)
+def _counts(piece: Piece) -> ChoiceSpeculation:
+    return ChoiceSpeculation(
+        proposed=piece.proposed, accepted=piece.accepted, accepted_characters=piece.accepted_characters
+    )

@@ -20,6 +20,14 @@ class SpeculationCounts(BaseModel):
     accepted: int
 
 
+class ChoiceSpeculation(SpeculationCounts):
+    accepted_characters: int | None = Field(
+        None,
+        exclude_if=_absent,
+        description="Only in a stream: how many Unicode characters, the chunk's first, accepted tokens completed.",
+    )
+
+
 class SpeculationUsage(BaseModel):
     task: str = Field(description="The task whose draft proposed last; general if none did.")
     rerouted: int = Field(description="Times that a choice went on with another task's draft.")
@@ -78,7 +86,7 @@ class TextChoice(BaseModel):
     logprobs: CompletionLogprobs | None
     finish_reason: FinishReason | None
     token_ids: TokenIds
-    speculation: SpeculationCounts
+    speculation: ChoiceSpeculation
 
 
 class AssistantMessage(BaseModel):
@@ -93,7 +101,7 @@ class ChatChoice(BaseModel):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
     token_ids: TokenIds
-    speculation: SpeculationCounts
+    speculation: ChoiceSpeculation
 
 
 class Delta(BaseModel):
@@ -107,7 +115,7 @@ class ChunkChoice(BaseModel):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
     token_ids: TokenIds
-    speculation: SpeculationCounts
+    speculation: ChoiceSpeculation
 
 
 class Completion(BaseModel):

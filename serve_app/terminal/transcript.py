@@ -1,41 +1,56 @@
-"""Prints an answer as it arrives, with the accepted tokens of the draft in colour or, without colours, in marks."""
+"""Prints an answer as it arrives, with the text of accepted tokens marked: in colour, in brackets, or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Literal
 
 from rich.console import Console
-from rich.text import Text
-from tokenizers import Tokenizer
+from rich.style import Style
 
-from core.text.detokenizer import TextStream
+Marks = Literal["colour", "brackets", "none"]
 
-ACCEPTED = "bold green"
-OPEN, CLOSE = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+ACCEPTED = Style(color="green", underline=True)
+OPEN, CLOSE = "[", "]"
+CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
 
 
 class Transcript:
-    """One answer; `show` is an `OnChunk` of `openai.client`."""
+    """One answer; `show` is an `OnChunk` of `openai.client`. `text` is what was shown, without marks."""
 
-    def __init__(self, console: Console, tokenizer: Tokenizer) -> None:
+    def __init__(self, console: Console, marks: Marks) -> None:
+        self.text = ""
         self._console = console
-        self._text = TextStream(tokenizer)
+        self._marks = marks
 
-    def show(self, tokens: Sequence[int], accepted: int) -> None:
-        """Print one run, whose first `accepted` tokens are the draft's."""
-        accepted_text = "".join(self._text.push(token) for token in tokens[:accepted])
-        own = "".join(self._text.push(token) for token in tokens[accepted:])
-        self._print(mark(accepted_text, self._console), own)
+    def show(self, text: str, accepted: int) -> None:
+        """Print the text of one run, whose first `accepted` characters are of accepted tokens."""
+        self.text += text
+        self._write(marked(self._safe(text[:accepted]), self._marks) + self._safe(text[accepted:]))
 
     def end(self) -> None:
-        self._print(self._text.flush(), "\n")
+        self._write("\n")
 
-    def _print(self, *parts: str | Text) -> None:
-        self._console.print(Text.assemble(*parts), end="", soft_wrap=True)
+    def _safe(self, text: str) -> str:
+        """A terminal obeys control characters, so it gets none of the model's; a pipe gets the text as it is."""
+        return text.translate(CONTROLS) if self._console.is_terminal else text
+
+    def _write(self, text: str) -> None:
+        try:  # not by rich's print, which expands tabs
+            self._console.file.write(text)
+            self._console.file.flush()
+        except BrokenPipeError:  # whoever read it has gone
+            self._console.on_broken_pipe()
 
 
-def mark(text: str, console: Console) -> Text:
+def marks_on(console: Console, *, brackets: bool) -> Marks:
+    """Colour where the console has any; elsewhere brackets, if they are wanted."""
+    if console.color_system is not None and not console.no_color:
+        return "colour"
+    return "brackets" if brackets else "none"
+
+
+def marked(text: str, marks: Marks) -> str:
     """`text` marked as accepted."""
-    if not text:
-        return Text()
-    return Text(text, ACCEPTED) if console.color_system else Text(f"{OPEN}{text}{CLOSE}")
+    if not text or marks == "none":
+        return text
+    return ACCEPTED.render(text) if marks == "colour" else f"{OPEN}{text}{CLOSE}"

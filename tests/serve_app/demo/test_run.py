@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tokenizers import Tokenizer
 
-from core.family import TARGET_DIR
 from serve_app.config import load_config
 from serve_app.demo.questions import Question, questions
 from serve_app.demo.run import report, summary
 from serve_app.demo.table import DemoTable, Outcome
 from serve_app.deployments.served_models import ServedModels
 from serve_app.openai.client import AS_ROUTED, Answer, BadAnswer, Client
-from serve_app.terminal.transcript import CLOSE, OPEN, Transcript
 from tests.serve_app.command import Command
 from train_jobs.family.corpora import TASKS
 
@@ -137,22 +134,6 @@ def test_the_summary_says_what_each_draft_gave_and_whether_tasks_have_drafts(tab
     assert (
         "1 of 4 answers moved to another draft, and of 16 tokens looked up in their own text 12 were accepted" in said
     )
-
-
-@pytest.mark.parametrize("colours", [True, False])
-def test_a_transcript_marks_accepted_tokens_and_loses_no_text(colours: bool) -> None:
-    tokenizer = Tokenizer.from_file(str(TARGET_DIR / "tokenizer.json"))
-    text = "小华买了 17 apples: \N{PILE OF POO}[b]x[/b]\n"
-    tokens = tokenizer.encode(text, add_special_tokens=False).ids
-    console = Console(file=io.StringIO(), force_terminal=colours, color_system="standard" if colours else None)
-    transcript = Transcript(console, tokenizer)
-    for start in range(0, len(tokens), 3):
-        transcript.show(tokens[start : start + 3], 2)
-    transcript.end()
-    shown: str = console.file.getvalue()  # type: ignore[attr-defined]
-    begun, ended = ("\x1b[1;32m", "\x1b[0m") if colours else (OPEN, CLOSE)
-    assert begun in shown
-    assert shown.replace(begun, "").replace(ended, "") == text + "\n"
 
 
 class Broken(BaseHTTPRequestHandler):

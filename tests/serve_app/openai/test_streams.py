@@ -30,16 +30,35 @@ async def stream(service: ScriptedService, path: str, body: dict[str, Any]) -> l
 
 
 async def test_one_chunk_per_run_with_its_tokens_and_counts() -> None:
+    answered = ScriptedService().tokens
     *chunks, done = await stream(ScriptedService(), "/v1/completions", {**COMPLETION, "max_tokens": 8})
     assert done == "[DONE]"
     assert [len(chunk["choices"][0]["token_ids"]) for chunk in chunks] == [1, 1, 3, 2, 1]
     assert [chunk["choices"][0]["speculation"] for chunk in chunks[1:3]] == [
-        {"proposed": 1, "accepted": 0},
-        {"proposed": 3, "accepted": 2},
+        {"proposed": 1, "accepted": 0, "accepted_characters": 0},
+        {"proposed": 3, "accepted": 2, "accepted_characters": len(toy_tokenizer().raw.decode(answered[2:4]))},
     ]
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 4 + ["length"]
     assert len({chunk["id"] for chunk in chunks}) == 1
     assert not any("usage" in chunk for chunk in chunks)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+async def test_a_character_counts_as_accepted_if_the_token_that_completes_it_is(path: str) -> None:
+    tokens = tokens_of("中x中")  # three bytes and as many tokens each; the prefill gives one, a pass three
+    assert len(tokens) == 7
+    body = COMPLETION if path == "/v1/completions" else CHAT
+    *chunks, _ = await stream(ScriptedService(tokens, lengths=(3,)), path, body)
+    choices = [chunk["choices"][0] for chunk in chunks]
+    texts = [choice["text"] if "text" in choice else choice["delta"]["content"] for choice in choices]
+    counted = [choice["speculation"]["accepted_characters"] for choice in choices]
+    assert list(zip(texts, counted, strict=True))[-4:] == [("", 0), ("中x", 1), ("中", 0), ("", 0)]
+
+
+async def test_a_whole_answer_has_no_count_of_accepted_characters() -> None:
+    async with http_client(ScriptedService()) as client:
+        whole = (await client.post("/v1/chat/completions", json=CHAT)).json()
+    assert whole["choices"][0]["speculation"].keys() == {"proposed", "accepted"}
 
 
 async def test_usage_comes_last_when_asked_for() -> None:
