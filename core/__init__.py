@@ -7,6 +7,7 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     bundle      what training publishes: content-addressed, live by one rename      -
     tasks       finding tasks in prompts, classifying new prompts into them         -
     family      the shipped target, draft, bundle and held-out prompts              text
+    smollm2     the shipped draft for SmolLM2-135M-Instruct                         -
     gguf        GGUF files, converted once into Hugging Face directories            bundle
     model       running LLaMA-family models: config, weights, cache, forward        model.cpu, model.torch
     wire        messages between drafts and verifier, sockets, engine threads       sampling
@@ -18,6 +19,6 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
                                                                                 verify
 
 Beside the rooms lie the nouns that every room may import: errors, settings, generation and confidence_intervals.
-`model_names` says which directory a configuration means by a model's name; it imports family and gguf.
+`model_names` says which directory a configuration means by a model's name; it imports family, smollm2 and gguf.
 `serve_app` and `train_jobs` import this package, never the other way round.
 """

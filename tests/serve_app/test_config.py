@@ -144,7 +144,7 @@ def test_mistakes_are_told_with_what_to_write(path: str, value: object, told: st
 
 
 def test_a_file_that_is_not_there_or_not_yaml(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"one of \['family', 'llama2-13b'\]"):
+    with pytest.raises(ConfigError, match=r"one of \['family', 'llama2-13b', 'smollm2'\]"):
         load_config("famly")
     with pytest.raises(ConfigError, match="cannot read"):
         load_config(tmp_path / "none.yaml")
