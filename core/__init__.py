@@ -1,5 +1,8 @@
 """The algorithm: plain objects that know neither Ray nor HTTP and also run as two processes without them.
 
+A task is a group of prompts. A slot is a place for a draft: one for a task, or the general one. A pool is the replicas
+that serve a slot.
+
 Rooms, and the rooms each may import (tests/test_layout.py holds this):
 
     sampling    how a token is drawn: request parameters, filters, shared noise     -

@@ -144,7 +144,7 @@ class Commands:
         settings = settings.model_copy(update={"make": settings.make.model_copy(update=given)})
         _check_cpus(settings)
         with _stoppable(console, _again(settings)), _on(self._own_ray(_gpus(settings))):
-            from train_jobs.draft_making import make_draft
+            from train_jobs.make_draft import make_draft
 
             made = make_draft(settings, console)
         accepted, tokens = made.held_out.acceptance_rate, made.held_out.tokens_per_pass

@@ -1,9 +1,8 @@
-"""The draft during training: LoRA or full fine-tune, the losses, and the files it is saved to.
+"""The draft during training: LoRA or full fine-tune, the losses, and the files that it is saved to in bf16.
 
-The network is transformers' own, in fp32, with peft's LoRA. Adapters and whole models are saved in bf16 (`_in_bf16`) as
-ordinary PEFT and Hugging Face directories. A draft made from its target (`core.distill.draft_making`) learns as it is
-stored: its head has only the rows of its vocabulary, and the embedding, which is the target's, is neither trained nor
-saved.
+The network is transformers' own, in fp32, with peft's LoRA. Adapters and whole models are saved as ordinary PEFT and
+Hugging Face directories. A draft made from its target (`core.distill.draft_making`) learns as it is stored: its head
+has only the rows of its vocabulary, and the embedding, which is the target's, is neither trained nor saved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dice: one Gumbel number for each (seed, choice, position, token), the same in every process.
+"""The noise of sampling (the dice): a Gumbel number for each (seed, choice, position, token), in any process the same.
 
 Target and drafts use the same noise, so a draft with similar logits draws the very token that the target will draw.
 There is no state: a number depends on its four coordinates alone, never on the order, the batch or the padding of the

@@ -1,4 +1,4 @@
-"""Checks requests against the target: prompt length, token ids, sampling parameters."""
+"""Checks of requests that need the target: room in its context, ids of its vocabulary; not ranges of parameters."""
 
 from __future__ import annotations
 

@@ -62,10 +62,10 @@ def demo(
 
     Ray and the service start on loopback, on free ports; a Ray that is already running is left alone. Held-out prompts
     are answered over HTTP. The first answer of each task is shown as it is generated, with the accepted tokens of the
-    draft marked. Then all prompts are answered again, with the same seeds, by the draft fitted to all traffic (base), by
-    one adapter of it for all tasks (mixed), by the task's own, and with speculation off. For each task the table shows how many prompts were
-    routed to which slot of the bundle, the acceptance rate and the tokens per target pass of each draft, and whether
-    all answers are equal.
+    draft marked. Then all prompts are answered again, with the same seeds, by the draft fitted to all traffic (base),
+    by one adapter of it for all tasks (mixed), by the task's own, and with speculation off. For each task the table
+    shows how many prompts were routed to which slot of the bundle, the acceptance rate and the tokens per target pass
+    of each draft, and whether all answers are equal.
 
     Example: `taskspec demo --prompts-per-task 2`
 

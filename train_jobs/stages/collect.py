@@ -26,7 +26,7 @@ from train_jobs.artefacts import shard_names
 from train_jobs.config import RetrainConfig
 from train_jobs.models import context, model_directory, pages, target_tokenizer
 from train_jobs.progress import Progress, ReportProgress
-from train_jobs.sources import TracesBySplit, gather, unanswered
+from train_jobs.prompt_sources import TracesBySplit, gather, unanswered
 from train_jobs.workers import spread
 from train_jobs.workspace import Workspace
 

@@ -19,8 +19,8 @@ from train_jobs.artefacts import CURVES, FittedDrafts, Scores, Split, StudyCurve
 from train_jobs.findings import KPoint, LossPoint, PairsPoint
 from train_jobs.models import context, target_tokenizer
 from train_jobs.progress import Progress
+from train_jobs.prompt_sources import generated, unanswered
 from train_jobs.scoring import ScoringJob, score_all
-from train_jobs.sources import generated, unanswered
 from train_jobs.stages.align import fit_all
 from train_jobs.stages.collect import answer_all
 from train_jobs.stages.partition import assign, prompt_texts

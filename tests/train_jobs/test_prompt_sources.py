@@ -15,7 +15,7 @@ from core.sampling.params import SamplingParams
 from core.text.tokenizer import load_tokenizer
 from train_jobs.artefacts import SPLITS
 from train_jobs.config import CollectConfig, RetrainConfig, TargetConfig
-from train_jobs.sources import gather, held_out_per_task
+from train_jobs.prompt_sources import gather, held_out_per_task
 
 TOKENIZER = load_tokenizer(TARGET_DIR)
 CONTEXT = 1024
