@@ -130,8 +130,8 @@ def _write(
         if (target / file).exists():
             shutil.copyfile(target / file, aside / file)
     vocabulary.save(aside)
-    for file in aside.iterdir():
-        file.chmod(0o644)  # safetensors writes for the owner alone
+    for written in aside.iterdir():
+        written.chmod(0o644)  # safetensors writes for the owner alone
     shutil.rmtree(destination, ignore_errors=True)
     aside.rename(destination)
 
