@@ -55,7 +55,7 @@ class DraftLearner:
         self._products = products
         self._device = torch.device(device)
         self._vocabulary = DraftVocabulary.of_stored_head(Path(draft)) if Path(draft).is_dir() else None
-        self._network: Any = _network(draft, self._vocabulary, target)
+        self._network: Any = draft_network(draft, self._vocabulary, target)
         nn.Module.to(self._network, self._device)
         self._tuned = None if rank is None else _with_lora(self._network, rank, seed)
         if self._tuned is not None and adapter is not None:
@@ -146,8 +146,11 @@ def lk_loss(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
     return weight * kl_loss(theirs, ours) + (1.0 - weight) * (1.0 - shared).mean()
 
 
-def _network(draft: str | Path, vocabulary: DraftVocabulary | None, target: str | Path | None) -> Any:
-    """In evaluation mode: dropout would draw random numbers, which a resumed run does not repeat."""
+def draft_network(draft: str | Path, vocabulary: DraftVocabulary | None, target: str | Path | None) -> Any:
+    """The network of a draft in transformers, with the head that its files have.
+
+    In evaluation mode: dropout would draw random numbers, which a resumed run does not repeat.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if vocabulary is None:

@@ -1,6 +1,6 @@
 """Decoding a real model, SmolLM2-135M-Instruct: ours over HTTP, transformers and llama.cpp, in turns on one machine.
 
-    python -m tests.bench.real_model --prompts chat.jsonl python_tasks.jsonl [--streams 1 4 8]
+    python -m tests.bench.real_model [--retraining train_jobs/configs/smollm2.yaml] [--streams 1 4 8]
 
 Every prompt is answered by all contenders in turn, each time in another order. Ours are the service of a configuration
 over HTTP, without speculation and as it decides: with its draft and what it looks up in the text. transformers
@@ -8,7 +8,7 @@ generates in bfloat16, plainly, assisted by the same draft, and by its prompt lo
 if llama-cpp-python is installed. All of ours must give the same tokens; where they do not, it says so and fails. With
 more than one stream only ours are measured, by what `taskspec bench` is made of.
 
-The prompts are the last ones of each file: training took the first 500, and of a shorter file all of them.
+The prompts are those of the test split of the retraining that made the draft: nothing was trained or chosen on them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def options() -> argparse.ArgumentParser:
     cores = len(os.sched_getaffinity(0))
     about = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="python -m tests.bench.real_model", description=about)
-    parser.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSONL: lines of messages and task")
+    retraining = Path("train_jobs/configs/smollm2.yaml")
+    parser.add_argument("--retraining", type=Path, default=retraining, help="its `collect.files` have the prompts")
     parser.add_argument("--config", default="smollm2", help="of the service: a shipped name or a YAML file")
-    parser.add_argument("--per-task", type=int, default=4, help="the last so many prompts of each file")
+    parser.add_argument("--per-task", type=int, default=4, help="prompts of each file")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--streams", type=int, nargs="+", default=[1], help="above 1: ours alone, under load")

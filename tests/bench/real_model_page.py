@@ -24,13 +24,12 @@ OURS = (PLAIN, DRAFT)
 
 
 class Question(NamedTuple):
-    """A prompt, as the target's ids too, of the set `of`; `trained` if training took it."""
+    """A prompt, as the target's ids too, of the set `of`."""
 
     number: int
     prompt: Prompt
     tokens: tuple[int, ...]
     of: str
-    trained: bool
 
 
 class Reply(NamedTuple):
@@ -104,18 +103,10 @@ class Measured:
         return {source: (accepted[source], number) for source, number in sorted(proposed.items())}
 
     def by_set(self) -> dict[str, Measured]:
-        """By set of prompts, then of sets not trained on, if that is another thing, and of all."""
+        """By set of prompts, and of all."""
         names = dict.fromkeys(turn.question.of for turn in self.turns)
         parts = {name: self.only(turn for turn in self.turns if turn.question.of == name) for name in names}
-        marked = {f"{name}, trained on" if part.trained else name: part for name, part in parts.items()}
-        unseen = self.only(turn for turn in self.turns if not turn.question.trained)
-        if 0 < len(unseen.turns) < len(self.turns):
-            marked["**not trained on**"] = unseen
-        return marked | {"**all**": self}
-
-    @property
-    def trained(self) -> bool:
-        return any(turn.question.trained for turn in self.turns)
+        return parts | {"**all**": self}
 
 
 class Load(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from core.distill.learner import _network
+from core.distill.learner import draft_network
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import adapted_model, is_adapter, resolve
 from tests.bench.engines import Answered
@@ -103,7 +103,7 @@ def assistant(directory: str | None, draft: str, target: str, dtype: torch.dtype
     """transformers' model of a draft; `directory` is as in `core.model.causal_lm.load_draft_model`."""
     path = resolve(adapted_model(directory, draft))
     vocabulary = DraftVocabulary.of_stored_head(path)
-    network = _network(path, vocabulary, target)
+    network = draft_network(path, vocabulary, target)
     if directory is not None and is_adapter(directory):
         network = _merged(network, directory)
     if vocabulary is not None:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from rich.console import Console
@@ -59,11 +59,14 @@ from tests.bench.real_model_rivals import (
     gguf_file,
     has_llama_cpp,
 )
+from train_jobs.config import RetrainConfig
+from train_jobs.config import load_config as load_retraining
+from train_jobs.models import context, target_tokenizer
+from train_jobs.prompt_sources import gather
 
 Contender = Callable[[Question, float], Reply]
 
 WARM = 2  # prompts of each file, before those that count
-TRAINED_ON = 500  # prompts of each file
 CONTEXT = 8192  # tokens, of llama.cpp
 NO_LOOKUP_ALONE = "Our lookup without the draft is no row: a request turns off both or neither."
 PROMPTS_KEPT = "The service keeps prompts: of ours the second to be asked one reads it faster, and who is varies."
@@ -115,18 +118,16 @@ def service(served: ServedModels, max_tokens: int, console: Console) -> Iterator
             asking.close()
 
 
-def last_questions(files: Sequence[Path], number: int, target: str) -> list[Question]:
-    """The last prompts of each file, the files taking turns."""
-    tokenizer = load_tokenizer(Path(target))
+def held_out_questions(config: RetrainConfig, number: int) -> list[Question]:
+    """So many prompts of each file that are in the test split of a retraining, the files taking turns."""
+    tokenizer = target_tokenizer(config)
+    held_out = {trace.prompt_ids for trace in gather(config, context(config.target.model))["test"]}
     found = []
-    for file in files:
-        prompts = list(enumerate(read_prompts(file)))[-number:]
-        found.append([(place, prompt.task or file.stem, prompt) for place, prompt in prompts])
+    for file in config.collect.files or ():
+        told = ((prompt, tuple(tokenizer.encode_chat(messages(prompt)))) for prompt in read_prompts(file))
+        found.append(list(islice(((file.stem, *one) for one in told if one[1] in held_out), number)))
     in_turns = [of[place] for place in range(number) for of in found if place < len(of)]
-    return [
-        Question(count, prompt, tuple(tokenizer.encode_chat(messages(prompt))), of, place < TRAINED_ON)
-        for count, (place, of, prompt) in enumerate(in_turns)
-    ]
+    return [Question(count, prompt, tokens, of) for count, (of, prompt, tokens) in enumerate(in_turns)]
 
 
 def in_turn(names: Sequence[str], turn: int) -> list[str]:
@@ -222,9 +223,8 @@ def under_load(
 def notes(chosen: argparse.Namespace, served: ServedModels, asked: Sequence[Question]) -> list[str]:
     """What the tables are of."""
     target, draft = served.config.target, served.config.draft
-    of_those = sum(question.trained for question in asked)
     told = [
-        f"{len(asked)} prompts, the last of each file. Training took the first {TRAINED_ON}: {of_those} of these.",
+        f"{len(asked)} prompts of the test split, on which nothing was trained or chosen.",
         f"Target {public_name(target.model)} in {target.dtype}, draft {public_name(draft.model)} in {draft.dtype}.",
         f"Answers up to {chosen.max_tokens} tokens, at most {draft.num_speculative_tokens} drafted for a pass.",
         f"Others in process, on {chosen.their_threads} threads; ours over HTTP on as many cores as there are.",
@@ -240,9 +240,9 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
     """Measure what the options ask for, and write it."""
     with step(console, "Reading target and prompts"):  # a GGUF file is converted the first time
         served = with_bundle(load_config(chosen.config))
-        target = locate(served.config.target.model)
-        questions = last_questions(chosen.prompts, chosen.per_task + WARM, target)
-    at = WARM * len(chosen.prompts)
+        target, retraining = locate(served.config.target.model), load_retraining(chosen.retraining)
+        questions = held_out_questions(retraining, chosen.per_task + WARM)
+    at = WARM * len(retraining.collect.files or ())
     warm, asked = questions[:at], questions[at:]
     found = rivals(served, target, chosen.their_threads) if 1 in chosen.streams else {}
     told = notes(chosen, served, asked)
@@ -260,7 +260,7 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
                 with step(console, doing, doing, len(asked) * len(contenders)) as shown:
                     measured.append(measure(contenders, warm, asked, temperature, shown))
             loads += under_load(url, served.config.name, asked, temperature, chosen, console)
-    chosen.prompts, chosen.config = [file.name for file in chosen.prompts], public_name(chosen.config)
+    chosen.config = public_name(chosen.config)
     out = save(chosen, "real_model", f"{page(measured, loads, told)}\n", as_json(measured, loads), notes=told)
     if measured:
         plot(measured, out / "real_model.png")

@@ -17,7 +17,9 @@ from core.text.prompts import Prompt
 from tests.bench.engines import Answered
 from tests.bench.real_model_page import DRAFT, PLAIN, Measured, Question, Reply, Turn, as_json, differing, page, plot
 from tests.bench.real_model_rivals import ASSISTED, GENERATE, LOOKUP, Job, Transformers, assistant
-from tests.bench.real_model_run import in_turn, last_questions
+from tests.bench.real_model_run import held_out_questions, in_turn
+from train_jobs.config import RetrainConfig
+from train_jobs.prompt_sources import gather
 
 IDS = [0, 1, 2, *range(3, 2048, 2)]
 TEXT = [5, 300, 17, 42, 1999, 8]
@@ -52,15 +54,17 @@ def test_transformers_answers_in_all_ways(made: Path, temperature: float) -> Non
         assert answered.passes < len(answered.tokens)
 
 
-def test_the_last_prompts_are_asked_and_those_of_training_marked(tmp_path: Path) -> None:
-    for name, count in (("long", 502), ("short", 3)):
-        lines = (f'{{"messages": [{{"role": "user", "content": "{name} {at}"}}]}}' for at in range(count))
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-    asked = last_questions([tmp_path / "long.jsonl", tmp_path / "short.jsonl"], 2, str(TARGET_DIR))
-    said = [question.prompt.messages[0].content for question in asked if question.prompt.messages]
-    assert said == ["long 500", "short 1", "long 501", "short 2"]
-    assert [question.trained for question in asked] == [False, True, False, True]
-    assert [question.of for question in asked] == ["long", "short"] * 2
+def test_prompts_of_the_test_split_are_asked_the_files_in_turns(tmp_path: Path) -> None:
+    files = [tmp_path / "sums.jsonl", tmp_path / "words.jsonl"]
+    for file in files:
+        lines = (f'{{"messages": [{{"role": "user", "content": "{file.stem} {at}"}}]}}' for at in range(80))
+        file.write_text("\n".join(lines))
+    models = {"target": {"model": "family:target"}, "draft": "family:draft", "work": tmp_path, "bundles": tmp_path}
+    config = RetrainConfig.model_validate(models | {"collect": {"files": files, "held_out_share": 0.5}})
+    asked = held_out_questions(config, 3)
+    assert [question.of for question in asked] == ["sums", "words"] * 3
+    test = {trace.prompt_ids for trace in gather(config, 1024)["test"]}
+    assert {question.tokens for question in asked} < test
 
 
 def test_of_two_contenders_each_comes_second_as_often() -> None:
@@ -73,7 +77,7 @@ def invented(*, wrong: bool = False) -> Measured:
     measured = Measured(0.0)
     for number in range(4):
         of = "maths" if number % 2 else "chat"
-        question = Question(number, Prompt(prompt=f"question {number}"), (1, 2), of, trained=of == "chat")
+        question = Question(number, Prompt(prompt=f"question {number}"), (1, 2), of)
         for name, seconds, passes in ((PLAIN, 0.4, 3), (DRAFT, 0.2, 1), (GENERATE, 0.8, 3), (ASSISTED, 0.5, 2)):
             last = 9 if wrong and name == DRAFT and number == 2 else 4
             counts = {"draft": 2, "own_text": 1} if name == DRAFT else {}
@@ -85,11 +89,7 @@ def invented(*, wrong: bool = False) -> Measured:
 def test_the_page_is_written(tmp_path: Path) -> None:
     text = page([invented()], [], ["a note"])
     assert f"| 0 | {DRAFT} | 50.0 | 20 | 2.00 (2.00 to 2.00) | 3.00 | 50 |" in text
-    assert (
-        "| chat, trained on | 2 | 2.00 (2.00 to 2.00) | 2.50 (2.50 to 2.50) | 3.00 | draft 4 of 4, own_text 2 of 2 |"
-        in text
-    )
-    assert "| **not trained on** | 2 |" in text
+    assert "| chat | 2 | 2.00 (2.00 to 2.00) | 2.50 (2.50 to 2.50) | 3.00 | draft 4 of 4, own_text 2 of 2 |" in text
     assert "| **all** | 4 |" in text
     assert "ours answered 4 of 4 prompts alike" in text
     assert "- a note" in text
