@@ -32,7 +32,7 @@ def plot(outcomes: Sequence[Outcome], distances: Mapping[str, float], file: Path
     left.set_xticks(sorted({one.case.width for one in outcomes}), sorted({one.case.width for one in outcomes}))
     left.margins(x=0.3)
     left.set_xlabel("width of the draft")
-    left.set_ylabel("gain in acceptance over the base, trained on")
+    left.set_ylabel("gain in acceptance\nover the base trained on")
     for colour, outcome in zip(_COLOURS, outcomes, strict=False):
         gains = [outcome.by_task[task].difference for task in distances]
         label = f"width {outcome.case.width}, {outcome.case.answers} answers"
