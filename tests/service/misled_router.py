@@ -1,4 +1,4 @@
-"""A router that takes prompts that say so for prompts of a task that it does not know, and is as sure as ever.
+"""A router that takes some prompts for those of a task that it does not know, and is as sure as ever.
 
 No other prompt is routed there, so what earlier answers taught the service says nothing about this route.
 """
@@ -11,9 +11,12 @@ from core.family import TARGET_DIR
 from core.tasks import GENERAL
 from core.text.tokenizer import load_tokenizer
 from serve_app.deployments import task_router
+from train_jobs.family.corpora import items
 
-ASTRAY = "astray"  # the task; in a prompt, what leads there
+ASTRAY = "astray"  # the task
 _SURE = 0.95
+_LONG = 480  # characters: the drafts differ most on stories, and an answer of a sentence is over before it could move
+MISLED = [item.prompt for item in items("english", 60, 77, "held_out") if len(item.answer) > _LONG]
 
 
 class TaskRouter(task_router.TaskRouter):
@@ -26,6 +29,7 @@ class TaskRouter(task_router.TaskRouter):
     def route(self, tokens: Sequence[int]) -> dict[str, float]:
         """The probability of each task."""
         found = super().route(tokens)
-        if ASTRAY not in self._tokenizer.decode(list(tokens)):
+        text = self._tokenizer.decode(list(tokens))
+        if not any(prompt in text for prompt in MISLED):
             return found
         return {ASTRAY: _SURE, GENERAL: 1.0 - _SURE}

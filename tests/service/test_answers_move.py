@@ -1,40 +1,40 @@
-"""An answer that the router gave to the wrong task's draft goes on with another one, token for token the same."""
+"""An answer that the router gave to the wrong task's draft goes on with another one, token for token the same.
+
+The first tests of the service by their file's name, when it has learned from no other answer which drafts pay.
+"""
 
 from __future__ import annotations
-
-import itertools
 
 import pytest
 
 from tests.service.conftest import Body, Service, chat, token_ids
-from tests.service.misled_router import ASTRAY
+from tests.service.misled_router import ASTRAY, MISLED
 
 pytestmark = pytest.mark.cluster
 
-AT_ONCE = 4
-LONG = {"max_tokens": 300, "logit_bias": {"2": -100}}  # bars the end-of-sequence token
-SUM = f"Tom has 12 apples and buys 30 more for 2 dollars each. How many apples does he have? ({ASTRAY})"
+AT_ONCE = 2
 
 
-def asked(seed: int, **speculation: object) -> Body:
-    return chat(SUM, seed=seed, temperature=0.7, speculation=speculation, **LONG)
+def asked(number: int, **speculation: object) -> Body:
+    return chat(MISLED[number], seed=number, temperature=0.0, max_tokens=300, speculation=speculation)
 
 
 def test_a_wrong_route_is_corrected_within_the_answer(service: Service) -> None:
-    """Several answers at a time, since the service learns from the first ones not to begin there."""
-    before, seeds = service.ingress(), itertools.count()
-
-    def corrected() -> bool:
-        """Whether an answer, all being the same in any case, has moved: on a busy machine its draft may not pay."""
-        some = list(itertools.islice(seeds, AT_ONCE))
-        answers = service.answers([asked(seed) for seed in some])
-        plain = service.answers([asked(seed, enabled=False) for seed in some])
+    """A few answers at a time: the service learns from the first ones not to begin there, and on a busy machine the
+    draft that they begin with may not pay, and so not be asked.
+    """
+    before, moved = service.ingress(), False
+    for first in range(0, len(MISLED) - AT_ONCE, AT_ONCE):
+        some = range(first, first + AT_ONCE)
+        answers = service.answers([asked(number) for number in some])
+        plain = service.answers([asked(number, enabled=False) for number in some])
         assert [token_ids(answer) for answer in answers] == [token_ids(answer) for answer in plain]
         used = [answer["usage"]["speculation"] for answer in answers]
         assert all(len(one["rerouted_from"]) == one["rerouted"] for one in used)
-        return any(ASTRAY in one["rerouted_from"] and one["task"] != ASTRAY for one in used)
-
-    service.eventually(corrected, 90.0)
+        moved = moved or any(ASTRAY in one["rerouted_from"] and one["task"] != ASTRAY for one in used)
+        if moved:
+            break
+    assert moved
     counts = service.ingress() - before
     assert counts["rerouted"] > 0
     assert counts["proposed_before_moves"] > counts["accepted_before_moves"]
