@@ -28,7 +28,7 @@ from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, most_frequent
 from core.policy.cost_model import PassCosts, profile
 from core.policy.rerouting import expected_tokens, token_rate
-from train_jobs.artefacts import FittedDrafts
+from train_jobs.artefacts import FittedDrafts, read_json, write_json
 from train_jobs.config import RetrainConfig
 from train_jobs.models import model_directory, pages, replay_terms, target_tokenizer
 from train_jobs.pipeline import exclusive, run_stage
@@ -100,13 +100,22 @@ class DraftMaker:
         self._costs = PassCosts()
 
     def trials(self) -> list[Promise]:
-        """The promise of every shape that the configuration leaves open."""
+        """The promise of every shape that the configuration leaves open.
+
+        Promises are kept: costs measured again would differ a little, and the same command might choose another shape.
+        """
         make = self._config.make
+        kept = self._drafts.directory / f"trials-{make.layers}-{make.width}-{make.vocabulary}-{make.trial_steps}.json"
+        if kept.exists():
+            return read_json(kept, list[Promise])
         layers = [make.layers] if make.layers else [n for n in TRIED_LAYERS if n <= self._num_layers]
-        sizes = [make.vocabulary] if make.vocabulary else list(TRIED_SIZES)
+        wanted = [make.vocabulary] if make.vocabulary else TRIED_SIZES
+        sizes = sorted({min(size, self._terms.num_valid) for size in wanted})
         shapes = [Shape(number, make.width, max(sizes)) for number in layers]
         self._fit(shapes, make.trial_steps, "draft: trials")
-        return [promise for shape in shapes for promise in self._promises(shape, sizes)]
+        promises = [promise for shape in shapes for promise in self._promises(shape, sizes)]
+        write_json(kept, promises)
+        return promises
 
     def make(self, shape: Shape | None) -> MadeDraft:
         """Train the draft of a shape, by default the configuration's, and put it where the configuration says."""
