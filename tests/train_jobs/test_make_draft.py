@@ -20,7 +20,7 @@ from train_jobs.config import load_config
 from train_jobs.models import model_directory, replay_terms
 from train_jobs.workspace import Workspace
 
-pytestmark = pytest.mark.soak  # two and four minutes, most of them for the start of Ray Train's runs
+pytestmark = pytest.mark.soak  # one and three minutes, most of them for the start of Ray Train's runs
 
 
 def written(directory: Path, **make: Any) -> Path:
