@@ -44,6 +44,9 @@ class CollectConfig(Section):
         None, gt=0, lt=1, description="files, traces: share of held-out prompts; follows from `effect`"
     )
     temperatures: tuple[float, ...] = Field((0.0, 1.0), min_length=1, description="of new answers, in turn")
+    every_temperature: bool = Field(
+        False, description="answer each prompt that is learned from at all temperatures: for few prompts"
+    )
     max_tokens: int = Field(400, ge=1, description="length limit of a new answer")
     top: int = Field(64, ge=1, description="log-probabilities of the target kept per token")
     shard: int = Field(256, ge=1, description="prompts per shard; an interrupted stage resumes at a shard")

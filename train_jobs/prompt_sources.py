@@ -36,7 +36,8 @@ def gather(config: RetrainConfig, context: int) -> TracesBySplit:
     """
     splits: TracesBySplit = {split: [] for split in SPLITS}
     for held_out, trace in _traces(config, target_tokenizer(config), context):
-        splits[_split(trace, held_out)].append(trace)
+        split = _split(trace, held_out)
+        splits[split] += _answers_wanted(trace, config.collect) if split == "train" else [trace]
     if missing := [split for split in SPLITS if not splits[split]]:
         raise ConfigError(
             f"collect: no prompts for {', '.join(missing)}; bring more prompts or a larger held-out share"
@@ -100,6 +101,14 @@ def _generated(collect: CollectConfig, *, held_out: bool) -> list[Prompt]:
 
 def _read(collect: CollectConfig) -> list[Prompt]:
     return [prompt for file in collect.files or () for prompt in read_prompts(file)[: collect.most]]
+
+
+def _answers_wanted(trace: Trace, collect: CollectConfig) -> list[Trace]:
+    """One trace per answer that is learned from: a new answer may be wanted at every temperature."""
+    if trace.output_ids or not collect.every_temperature:
+        return [trace]
+    params = (msgspec.structs.replace(trace.params, temperature=one) for one in collect.temperatures)
+    return [msgspec.structs.replace(trace, params=one) for one in params]
 
 
 def _kept(directory: Path) -> Iterator[Trace]:

@@ -80,6 +80,14 @@ def test_traces_come_with_their_answers(tmp_path: Path) -> None:
     assert sorted(found, key=lambda trace: trace.prompt_ids) == kept
 
 
+def test_prompts_that_are_learned_from_may_be_answered_at_every_temperature(tmp_path: Path) -> None:
+    file = jsonl(tmp_path, [f"What is {number}?" for number in range(200)])
+    once, more = (gather(config(files=[file], every_temperature=every), CONTEXT) for every in (False, True))
+    assert [trace.prompt_ids for trace in more["train"]] == [one.prompt_ids for one in once["train"] for _ in "01"]
+    assert [trace.params.temperature for trace in more["train"]] == [0.0, 1.0] * len(once["train"])
+    assert [more[split] for split in SPLITS[1:]] == [once[split] for split in SPLITS[1:]]
+
+
 def test_what_leaves_no_room_for_an_answer_is_dropped(tmp_path: Path) -> None:
     prompts = ["short " + str(number) for number in range(100)] + ["long " * 40]
     parts = gather(config(files=[jsonl(tmp_path, prompts)]), 40)
