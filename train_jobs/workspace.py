@@ -30,7 +30,7 @@ from train_jobs.artefacts import (
 from train_jobs.cached_step import CachedStep, fingerprint
 from train_jobs.config import RetrainConfig
 from train_jobs.findings import Routing
-from train_jobs.models import model_directory
+from train_jobs.models import context, model_directory
 from train_jobs.stages import STAGES, StageName
 
 
@@ -62,6 +62,11 @@ class Workspace:
 
     def drafts(self) -> FittedDrafts:
         return FittedDrafts(self._directory("align"))
+
+    def base(self, seed: int) -> Path:
+        """The model that adapters of a seed are for: a fitted base, or the draft, if no base is trained."""
+        fitted = self.config.align.base_steps != 0
+        return self.drafts().base(seed) if fitted else model_directory(self.config.draft)
 
     def router(self) -> Path:
         """Directory of the task classifier."""
@@ -95,7 +100,8 @@ def _steps(config: RetrainConfig) -> dict[StageName, CachedStep]:
     target = config.target.model_dump(mode="json", exclude={"max_sessions"})
     weights = fingerprint(model_directory(config.target.model))
     prompts = [_file_or_nothing(source) for source in [*(config.collect.files or ()), config.collect.traces]]
-    collect = CachedStep(work / "collect", _inputs(config.collect), target, config.draft, weights, prompts)
+    seen = context(config.draft)  # a draft learns from no more of an answer
+    collect = CachedStep(work / "collect", _inputs(config.collect), target, seen, weights, prompts)
     partition = CachedStep(work / "partition", _inputs(config.partition), collect.key)
     draft = fingerprint(model_directory(config.draft))
     align = CachedStep(work / "align", _inputs(config.align), draft, partition.key)

@@ -47,6 +47,7 @@ def test_little_is_enough(tmp_path: Path) -> None:
         ({"colect": {}}, "colect: unknown key; did you mean `collect`?"),
         ({"collect": {}}, "write exactly one of `family`, `files` and `traces`"),
         ({"collect": {"family": 5, "files": ["p.jsonl"]}}, "write exactly one of `family`, `files` and `traces`"),
+        ({"align": {"base_steps": 0}, "studies": {"losses": ["kl"]}}, "studies.losses trains bases"),
         ({"align": {"steps": 0}}, "align.steps: Input should be greater than or equal to 1"),
     ],
 )

@@ -23,9 +23,11 @@ from core.tasks.classifier import TaskClassifier
 from tests.train_jobs.retraining import Retraining
 from train_jobs import vocabularies
 from train_jobs.artefacts import SPLITS
+from train_jobs.candidates import BASE
 from train_jobs.findings import Findings
 from train_jobs.models import target_tokenizer
 from train_jobs.stages.align import live_drafts
+from train_jobs.stages.evaluate import candidate_jobs
 from train_jobs.training_runs import base_runs, specialised_runs
 from train_jobs.workspace import Workspace
 
@@ -117,6 +119,16 @@ def test_a_second_retraining_goes_on_from_what_is_live(retrained: Retraining, mo
     assert base.draft == str(live.base or DRAFT_DIR)
     for run in specialised_runs(work):
         assert (run.adapter is not None) == (run.adapter in live.adapters.values())
+
+
+def test_without_steps_for_a_base_the_draft_is_the_base(retrained: Retraining) -> None:
+    work = retrained.workspace
+    work.config = work.config.model_copy(update={"align": work.config.align.model_copy(update={"base_steps": 0})})
+    assert base_runs(work) == []
+    assert {run.draft for run in specialised_runs(work)} == {str(DRAFT_DIR)}
+    assert live_drafts(work).base is None
+    [base] = [job for job in candidate_jobs(work) if job.name.startswith(BASE)]
+    assert base.draft is None
 
 
 @pytest.mark.parametrize(("pass_seconds", "cut"), [(0.0, True), (1e6, False)])

@@ -35,9 +35,9 @@ def run(work: Workspace, progress: Progress) -> None:
     directory, drafts = work.steps["align"].start(), work.drafts()
     if not (directory / LIVE).exists():  # looked up once, so that a resumed run goes on from the same drafts
         write_json(directory / LIVE, live_drafts(work))
-    bases, seeds = base_runs(work), work.config.align.seeds
+    bases = base_runs(work)
     fit_all(work, drafts, bases, "align: base", progress)
-    drafts.keep_bases({seed: drafts.draft(run.name) for seed, run in zip(seeds, bases, strict=True)})
+    drafts.keep_bases({run.seed: drafts.draft(run.name) for run in bases})
     trials = rank_trials(work)
     fit_all(work, drafts, trials, "align: ranks", progress)
     _choose_ranks(work, drafts)
@@ -56,11 +56,12 @@ def live_drafts(work: Workspace) -> LiveDrafts:
     found = {slot: bundle.directory(name) for slot, name in serving.items()}
     slots = {slot: directory for slot, directory in found.items() if directory is not None}
     general = slots.get(GENERAL)
-    base = None if general is None or is_adapter(general) else general
+    fitted = work.config.align.base_steps != 0  # or the draft is the base, which adapters call no directory
+    base = None if general is None or is_adapter(general) or not fitted else general
     adapters = {
         slot: directory
         for slot, directory in slots.items()
-        if is_adapter(directory) and adapted_model(directory, "") == str(base)
+        if is_adapter(directory) and adapted_model(directory, "") == (str(base) if fitted else "")
     }
     return LiveDrafts(manifest.version, base, slots, adapters, manifest.evidence)
 

@@ -18,6 +18,7 @@ from train_jobs.artefacts import WINNERS, Split, TaskAssignment, Winners, write_
 from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, SINGLE_DRAFTS, TASK, draft_name
 from train_jobs.progress import Progress
 from train_jobs.scoring import ScoringJob, score_all
+from train_jobs.training_runs import base_runs
 from train_jobs.vocabularies import PromotedDraft, VocabularyChooser
 from train_jobs.workers import spread
 from train_jobs.workspace import Workspace
@@ -26,24 +27,24 @@ from train_jobs.workspace import Workspace
 def run(work: Workspace, progress: Progress) -> None:
     """Score all candidates, then promote one for every slot."""
     directory = work.steps["evaluate"].start()
-    jobs, scores = list(_jobs(work)), work.scores()
+    jobs, scores = list(candidate_jobs(work)), work.scores()
     score_all(work, scores, jobs, "evaluate", progress)
     winners = Judge(work, {job.name: job.draft for job in jobs}).winners()
     write_json(directory / WINNERS, _with_vocabularies(work, winners, progress))
 
 
-def _jobs(work: Workspace) -> Iterator[ScoringJob]:
+def candidate_jobs(work: Workspace) -> Iterator[ScoringJob]:
     """Every draft on all held-out prompts, but adapters of further seeds only on those of their own task."""
     tasks, drafts = work.tasks(), work.drafts()
     first, *others = work.config.align.seeds
-    everything = _numbers(tasks, None)
+    everything, fitted = _numbers(tasks, None), [run.name for run in base_runs(work)]
     yield ScoringJob(GENERAL, None, everything)
     for slot, directory in work.live().slots.items():
         yield ScoringJob(draft_name(LIVE, slot, None, 0), directory, everything)
     for seed in (first, *others):
         for kind in (BASE, CONTINUED, MIXED):
             name = draft_name(kind, GENERAL, None, seed)
-            yield ScoringJob(name, drafts.draft(name), everything)
+            yield ScoringJob(name, None if kind == BASE and name not in fitted else drafts.draft(name), everything)
         for task, slot in enumerate(tasks.routed):
             name = draft_name(TASK, slot, task, seed)
             yield ScoringJob(name, drafts.draft(name), everything if seed == first else _numbers(tasks, task))

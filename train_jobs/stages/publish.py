@@ -8,6 +8,7 @@ from core.tasks import GENERAL
 from train_jobs.candidates import BASE, MIXED, draft_name
 from train_jobs.models import model_pair
 from train_jobs.progress import Progress
+from train_jobs.training_runs import base_runs
 from train_jobs.workspace import Workspace
 
 
@@ -16,6 +17,7 @@ def run(work: Workspace, progress: Progress) -> None:
     directory, winners, pair = work.steps["publish"].start(), work.winners(), model_pair(work.config)
     slots, drafts, seed = winners.slots, work.drafts(), work.config.align.seeds[0]
     mixed = drafts.draft(draft_name(MIXED, GENERAL, None, seed))
+    base = drafts.base(seed) if base_runs(work) else None
     with progress.stage("publish", 1) as report:
         manifest = publish(
             work.config.bundles,
@@ -24,7 +26,7 @@ def run(work: Workspace, progress: Progress) -> None:
             target=pair.target,
             draft=pair.draft,
             id_map=pair.id_map,
-            controls={GENERAL: None, BASE: drafts.base(seed), MIXED: mixed},
+            controls={GENERAL: None, BASE: base, MIXED: mixed},
             acceptance=winners.acceptance,
             evidence=winners.evidence,
         )

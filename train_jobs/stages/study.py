@@ -42,7 +42,7 @@ def run(work: Workspace, progress: Progress) -> None:
     pairs = _pairs(work, directory, progress)
     by_k = [run for partition in partitions for run in _of_k(work, partition)]
     losses = _of_losses(work)
-    drafts.keep_bases({work.config.align.seeds[0]: work.drafts().base(work.config.align.seeds[0])})
+    drafts.keep_bases({work.config.align.seeds[0]: work.base(work.config.align.seeds[0])})
     fit_all(work, drafts, [*pairs, *by_k, *losses], "study: runs", progress)
     jobs = [_job(drafts, partition, task) for partition in partitions for task in range(partition.k)]
     jobs += [
@@ -93,7 +93,7 @@ def _run(work: Workspace, name: str, steps: int, source: Path, train: list[int],
     return TrainingRun(
         name=name,
         seed=align.seeds[0],
-        draft=str(work.drafts().base(align.seeds[0])),
+        draft=str(work.base(align.seeds[0])),
         rank=align.ranks[-1],
         loss=align.loss,
         steps=steps,
