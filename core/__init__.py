@@ -10,7 +10,7 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     bundle      what training publishes: content-addressed, live by one rename      -
     tasks       finding tasks in prompts, classifying new prompts into them         -
     family      the shipped target, draft, bundle and held-out prompts              text
-    smollm2     the shipped draft for SmolLM2-135M-Instruct                         -
+    smollm2     the shipped draft for SmolLM2-135M-Instruct, and prompts            text
     gguf        GGUF files, converted once into Hugging Face directories            bundle
     model       running LLaMA-family models: config, weights, cache, forward        model.cpu, model.torch
     wire        messages between drafts and verifier, sockets, engine threads       sampling

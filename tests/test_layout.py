@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.sampling": set(),
     "core.text": set(),
     "core.family": {"core.text"},
-    "core.smollm2": set(),
+    "core.smollm2": {"core.text"},
     "core.gguf": {"core.bundle"},
     "core.model_names": {"core.family", "core.smollm2", "core.gguf"},
     "core.bundle": set(),

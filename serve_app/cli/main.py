@@ -22,6 +22,7 @@ import typer
 from rich.console import Console
 
 from core.errors import FAILED, INTERRUPTED, TaskSpecError
+from core.model_names import locate, smollm2_is_installed
 from core.tasks import GENERAL
 from serve_app.cli import bundles as bundles_cli
 from serve_app.cli import chat as chat_cli
@@ -47,33 +48,38 @@ app = typer.Typer(
     help="TaskSpec: lossless speculative decoding with a draft model per task, served on Ray.",
 )
 
-Config = Annotated[
-    str, typer.Option(metavar="NAME_OR_YAML", help="A shipped configuration (family, llama2-13b) or a YAML file.")
-]
+ConfigOption = typer.Option(
+    metavar="NAME_OR_YAML", help="A shipped configuration (family, smollm2, llama2-13b) or a YAML file."
+)
 
 
 @app.command()
 def demo(
-    config: Config = "family",
-    prompts_per_task: Annotated[int, typer.Option(min=1, max=50, help="Prompts of each of the six tasks.")] = 5,
+    config: Annotated[str | None, ConfigOption] = None,
+    prompts_per_task: Annotated[int, typer.Option(min=1, max=50, help="Most prompts of each task.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the table, as JSON, on stdout.")] = False,
 ) -> None:
-    """Start the service, answer prompts of six tasks, print one table, leave nothing running.
+    """Start the service, answer prompts of every task, print one table, leave nothing running.
 
-    Ray and the service start on loopback, on free ports; a Ray that is already running is left alone. Held-out prompts
-    are answered over HTTP. The first answer of each task is shown as it is generated, with the accepted tokens of the
-    draft marked. Then all prompts are answered again, with the same seeds, by the draft fitted to all traffic (base),
-    by one adapter of it for all tasks (mixed), by the task's own, and with speculation off. For each task the table
-    shows how many prompts were routed to which slot of the bundle, the acceptance rate and the tokens per target pass
-    of each draft, and whether all answers are equal.
+    The model is SmolLM2-135M-Instruct where it is installed (`make smollm2`), else the shipped family; --config names
+    another. Ray and the service start on loopback, on free ports; a Ray that is already running is left alone. Prompts
+    that no draft was trained on are answered over HTTP. The first answer of each task is shown as it is generated, with
+    the accepted tokens of the draft marked. Then all prompts are answered again, with the same seeds, by the draft
+    fitted to all traffic (base), by one adapter of it for all tasks (mixed), by the task's own, and with speculation
+    off; a service without a bundle has one draft (general). For each task the table shows how many prompts were routed
+    to which slot of the bundle, the acceptance rate and the tokens per target pass of each draft, and whether all
+    answers are equal.
 
     Example: `taskspec demo --prompts-per-task 2`
 
-    Exit code 0 if every answer is equal, 1 if one differs. Takes one to two minutes.
+    Exit code 0 if every answer is equal, 1 if one differs. Takes one to three minutes.
     """
-    settings = load_config(config)
+    real = smollm2_is_installed()
+    settings = load_config(config or ("smollm2" if real else "family"))
     console = Console(stderr=as_json)
-    console.print("Starting the service, then answering prompts of six tasks: one to two minutes.")
+    console.print(f"Starting {settings.name}, then answering prompts: one to three minutes.", highlight=False)
+    if not (config or real):
+        console.print("The shipped family stands in for SmolLM2-135M, which `make smollm2` installs.", highlight=False)
     try:
         table = _run_demo(settings, prompts_per_task, console, show_answers=not as_json)
     except KeyboardInterrupt:
@@ -86,7 +92,7 @@ def demo(
 
 @app.command()
 def serve(
-    config: Config = "family",
+    config: Annotated[str, ConfigOption] = "family",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every interface.")] = LOOPBACK,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8000,
     address: Annotated[
@@ -112,7 +118,7 @@ def serve(
     console = Console()
     if address is None:
         check_port(host, port)
-    served = _with_bundle(settings, console)
+    served = _opened(settings, console, here=address is None)
     _print_bundle(served, console)
     if address is not None:
         _deploy(served, host, port, address, console)
@@ -140,9 +146,16 @@ for _entry in entry_points(group=COMMANDS):
     _entry.load()(app, own_ray)
 
 
+class _Messages(logging.Handler):
+    """Writes to what stderr is at that moment, which keeps a message apart from the spinner of a step."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(f"{self.format(record)}\n")
+
+
 def main() -> None:
     """Run the command line; an error that the user can correct is one line, without a traceback."""
-    logging.basicConfig(format="taskspec: %(message)s", level=logging.WARNING)
+    logging.basicConfig(format="taskspec: %(message)s", level=logging.WARNING, handlers=[_Messages()])
     try:
         app(prog_name="taskspec")
     except TaskSpecError as error:
@@ -150,15 +163,19 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-def _with_bundle(config: ServiceConfig, console: Console) -> ServedModels:
-    with step(console, "Opening the bundle"):
+def _opened(config: ServiceConfig, console: Console, *, here: bool = True) -> ServedModels:
+    """The models and the bundle. If they run `here`, a GGUF file is converted now, and not unseen in a replica."""
+    with step(console, "Opening models and bundle"):
         from serve_app.deployments.served_models import with_bundle
 
+        if here:
+            for model in (config.target.model, config.draft.model):
+                locate(model)
         return with_bundle(config)
 
 
 def _run_demo(config: ServiceConfig, prompts_per_task: int, console: Console, *, show_answers: bool) -> DemoTable:
-    served = _with_bundle(config, console)
+    served = _opened(config, console)
     from serve_app.demo.run import Demo, report
     from serve_app.deployments.served_models import with_controls
     from serve_app.hosting import local_service

@@ -1,4 +1,4 @@
-"""The questions of the demo: held-out prompts, each with its temperature and seed, and the requests that ask them."""
+"""The questions of the demo: prompts that suit the model, each with its temperature and seed, and their requests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.family import held_out_prompts
+from core.smollm2 import demo_prompts
+from core.text.prompts import Prompt
+from serve_app.config import ServiceConfig
 from serve_app.openai.client import Speculation
 
-MAX_TOKENS = 400  # the longest answer in the family's corpora
+FAMILY_MAX_TOKENS = 400  # the longest answer in the family's corpora
+MAX_TOKENS = 128  # of any other model
 WARM = 1.0  # temperature of every second prompt; the others are answered at 0
 
 
@@ -20,6 +24,7 @@ class Question:
     prompt: str
     temperature: float
     seed: int
+    max_tokens: int = MAX_TOKENS
 
     @property
     def manner(self) -> str:
@@ -32,18 +37,26 @@ class Question:
             "messages": [{"role": "user", "content": self.prompt}],
             "temperature": self.temperature,
             "seed": self.seed,
-            "max_tokens": MAX_TOKENS,
+            "max_tokens": self.max_tokens,
             "speculation": dict(speculation),
         }
 
 
-def questions(per_task: int) -> list[Question]:
-    """`per_task` prompts of each task, the same every time."""
+def questions(config: ServiceConfig, per_task: int) -> list[Question]:
+    """At most `per_task` prompts of each task, the same every time."""
+    prompts, max_tokens = _prompts(config)
     by_task: dict[str, list[str]] = {}
-    for prompt in held_out_prompts():
+    for prompt in prompts:
         by_task.setdefault(str(prompt.task), []).append(str(prompt.prompt))
     drawn = [(task, prompt) for task, prompts in by_task.items() for prompt in prompts[:per_task]]
     return [
-        Question(task, prompt, temperature=WARM * (number % 2), seed=number)
+        Question(task, prompt, temperature=WARM * (number % 2), seed=number, max_tokens=max_tokens)
         for number, (task, prompt) in enumerate(drawn)
     ]
+
+
+def _prompts(config: ServiceConfig) -> tuple[list[Prompt], int]:
+    """Prompts for the target, and the most tokens of an answer: the shipped family knows only its own six tasks."""
+    if config.target.model == "family:target":
+        return held_out_prompts(), FAMILY_MAX_TOKENS
+    return demo_prompts(), MAX_TOKENS

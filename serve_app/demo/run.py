@@ -20,8 +20,9 @@ from serve_app.terminal.transcript import Transcript, marked, marks_on
 class Demo:
     """One run of the demo against the service at `url`.
 
-    `controls` are the pools of the drafts that a task's own draft is compared with, by name. With `show_answers` the
-    first answer of each task appears as it is generated; otherwise only progress is shown.
+    `controls` are the pools of the drafts that a task's own draft is compared with, by name. If one of them is the only
+    draft of the service, it stands for the own ones too. With `show_answers` the first answer of each task appears as
+    it is generated; otherwise only progress is shown.
     """
 
     def __init__(
@@ -36,12 +37,13 @@ class Demo:
         self._config = served.config
         self._client = Client(f"{url}/v1")
         self._controls = controls
+        self._compare_own = all(served.drafts.keys() != {pool} for pool in controls.values())
         self._console = console
         self._show_answers = show_answers
 
     def run(self, per_task: int) -> DemoTable:
         """Raises `BadAnswer`."""
-        return asyncio.run(self._run(questions(per_task)))
+        return asyncio.run(self._run(questions(self._config, per_task)))
 
     async def _run(self, asked: list[Question]) -> DemoTable:
         tasks = dict.fromkeys(question.task for question in asked)
@@ -55,9 +57,10 @@ class Demo:
                 name: await self._again(asked, f"with the {name} draft", [self._drafted_by(pool)] * len(asked))
                 for name, pool in self._controls.items()
             }
-            slots = {task: most_routed(answers) for task, answers in by_task.items()}
-            own = [self._drafted_by(slots[question.task]) for question in asked]
-            drafts[OWN] = await self._again(asked, "with the task's own draft", own)
+            if self._compare_own:
+                slots = {task: most_routed(answers) for task, answers in by_task.items()}
+                own = [self._drafted_by(slots[question.task]) for question in asked]
+                drafts[OWN] = await self._again(asked, "with the task's own draft", own)
             plain = await self._again(asked, "with speculation off", [OFF] * len(asked))
         routed = [answer for answers in by_task.values() for answer in answers]
         compared = [{name: answers[number] for name, answers in drafts.items()} for number in range(len(asked))]
@@ -122,12 +125,12 @@ def summary(table: DemoTable, served: ServedModels) -> str:
         else "NOT every answer with speculation was the target's"
     )
     rates = {name: tokens_per_target_pass(answers) or 1.0 for name, answers in table.total.drafted().items()}
-    own = rates.pop(OWN)
-    others = "".join(f", the {name} draft {rate:.2f}" for name, rate in rates.items())
+    named = {name: "the task's own draft" if name == OWN else f"the {name} draft" for name in rates}
+    gave = ", ".join(f"{rate:.2f} tokens with {named[name]}" for name, rate in reversed(rates.items()))
     tasks = len(served.drafts.keys() - {GENERAL})
     drafts = f"Tasks with a draft of their own: {tasks}" if served.version else "No bundle is served"
     return (
-        f"{exact}. A target pass gave {own:.2f} tokens with the task's own draft{others}; plain decoding gives 1. "
+        f"{exact}. A target pass gave {gave}; plain decoding gives 1. "
         f"{drafts}. {corrections(table)} Speed is not what this demo measures."
     )
 

@@ -55,13 +55,16 @@ def with_bundle(config: ServiceConfig) -> ServedModels:
 
 
 def with_controls(served: ServedModels, names: Collection[str]) -> tuple[ServedModels, dict[str, str]]:
-    """The service with a pool for each of these controls that no task's pool serves already, and the pool of each."""
+    """The service with a pool for each of these controls that no task's pool serves already, and the pool of each.
+
+    Of controls that are the same draft only the first is kept.
+    """
     pools, drafts = dict[str, str](), dict(served.drafts)
     for name in names:
         directory = served.controls[name]
-        same = (task for task, of_task in served.drafts.items() if of_task == directory)
-        pools[name] = next(same, f"control-{name}")
-        drafts[pools[name]] = directory
+        pool = next((pool for pool, served_by in drafts.items() if served_by == directory), f"control-{name}")
+        if pool not in pools.values():
+            pools[name], drafts[pool] = pool, directory
     return replace(served, drafts=drafts), pools
 
 

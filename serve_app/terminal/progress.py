@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import (
@@ -18,28 +19,21 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-LINE_EVERY = 10.0  # seconds between two lines about one step, where there is no terminal
+LINE_EVERY = 3.0  # seconds between two lines about one step, where there is no terminal
 
 
 class Step:
     """A step that is under way."""
 
-    def __init__(self, console: Console, progress: Progress, task: TaskID, total: int) -> None:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
         self.done = 0
-        self._console = console
         self._progress = progress
         self._task = task
-        self._total = total
-        self._began = self._printed = time.monotonic()
 
     def reach(self, done: int) -> None:
         """Show that `done` of the total are done; called as often as one likes."""
         self.done = done
         self._progress.update(self._task, completed=done)
-        now = time.monotonic()
-        if not self._console.is_terminal and now - self._printed > LINE_EVERY:
-            self._console.print(f"  {done} of {self._total} after {now - self._began:.0f} s", highlight=False)
-            self._printed = now
 
 
 @contextmanager
@@ -52,12 +46,32 @@ def step(console: Console, doing: str, done: str = "", total: int = 0) -> Iterat
     began = time.monotonic()
     counted = (MofNCompleteColumn(),) if total else ()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), *counted, TimeElapsedColumn())
-    if not console.is_terminal:
-        console.print(f"{doing} ...", highlight=False)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Step(console, progress, progress.add_task(doing, total=total or None), total)
+        under_way = Step(progress, progress.add_task(doing, total=total or None))
+        with nullcontext() if console.is_terminal else _lines(console, doing, under_way, total):
+            yield under_way
     if done:
         console.print(f"{done} [dim]in {time.monotonic() - began:.1f} s[/dim]", highlight=False)
+
+
+@contextmanager
+def _lines(console: Console, doing: str, under_way: Step, total: int) -> Iterator[None]:
+    """Print a line when the block begins, and one every few seconds until it ends."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def go_on() -> None:
+        while not ended.wait(LINE_EVERY):
+            done = f"{under_way.done} of {total} " if total else ""
+            console.print(f"  {done}after {time.monotonic() - began:.0f} s", highlight=False)
+
+    console.print(f"{doing} ...", highlight=False)
+    lines = threading.Thread(target=go_on, daemon=True)
+    lines.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        lines.join()
 
 
 class Bar:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import re
 import signal
@@ -12,7 +14,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from serve_app.cli import main as cli_main
 from serve_app.cli.main import app, main
+from serve_app.config import ServiceConfig
+from serve_app.demo.table import DemoTable
 from tests.core.bundle.bundles import publish_adapters
 from tests.serve_app.command import Command
 
@@ -60,7 +65,56 @@ def test_the_demo_prints_a_line_before_any_heavy_import() -> None:
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (outcome.returncode, outcome.stderr) == (0, "")
-    assert outcome.stdout.startswith("Starting the service, ")
+    assert outcome.stdout.startswith("Starting ")
+
+
+@pytest.mark.parametrize(
+    ("installed", "arguments", "served"),
+    [
+        (True, [], "smollm2-135m-instruct"),
+        (False, [], "taskspec-family"),
+        (True, ["--config", "family"], "taskspec-family"),
+        (False, ["--config", "family"], "taskspec-family"),
+    ],
+)
+def test_the_demo_takes_the_real_model_if_it_is_installed_and_says_so_if_not(
+    monkeypatch: pytest.MonkeyPatch, installed: bool, arguments: list[str], served: str
+) -> None:
+    begun: list[str] = []
+
+    def run(config: ServiceConfig, *_: object, **__: object) -> DemoTable:
+        begun.append(config.name)
+        return DemoTable([])
+
+    monkeypatch.setattr(cli_main, "smollm2_is_installed", lambda: installed)
+    monkeypatch.setattr(cli_main, "_run_demo", run)
+    outcome = CliRunner().invoke(app, ["demo", *arguments])
+    assert (outcome.exit_code, begun) == (0, [served])
+    first, *others = outcome.stdout.splitlines()
+    assert first.startswith(f"Starting {served}, ")
+    assert ["make smollm2" in line for line in others] == ([] if installed or arguments else [True])
+
+
+def test_a_gguf_file_is_converted_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"no model")
+    file = tmp_path / "mine.yaml"
+    file.write_text(SMALL.replace("family:target", f"{tmp_path}/model.gguf"))
+    monkeypatch.setenv("TASKSPEC_CACHE", str(tmp_path / "cache"))
+    assert run_main(monkeypatch, "serve", "--port", "0", "--config", str(file)) == 2
+    out, err = capsys.readouterr()
+    assert "Ray" not in out
+    assert "model.gguf" in err
+
+
+def test_a_message_goes_to_what_stderr_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a step is shown, stderr is a proxy that prints above its spinner."""
+    handler = cli_main._Messages()
+    now = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", now)
+    handler.emit(logging.makeLogRecord({"msg": "converting %s", "args": ("it",)}))
+    assert now.getvalue() == "converting it\n"
 
 
 @pytest.mark.parametrize(

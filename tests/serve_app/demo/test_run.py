@@ -4,17 +4,20 @@ import asyncio
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from serve_app.config import load_config
+from core.smollm2 import demo_prompts
+from serve_app.config import ServiceConfig, load_config
+from serve_app.demo import run
 from serve_app.demo.questions import Question, questions
-from serve_app.demo.run import report, summary
+from serve_app.demo.run import Demo, report, summary
 from serve_app.demo.table import DemoTable, Outcome
 from serve_app.deployments.served_models import ServedModels
 from serve_app.openai.client import AS_ROUTED, Answer, BadAnswer, Client
@@ -22,6 +25,7 @@ from tests.serve_app.command import Command
 from train_jobs.family.corpora import TASKS
 
 FAMILY = ServedModels(load_config("family"))
+CHAT_TASKS = ("maths", "python", "instructions", "chat", "chinese")
 
 
 def answer(tokens: list[int], runs: list[int], proposed: int, accepted: int, routed: str) -> Answer:
@@ -64,17 +68,77 @@ def printed(table: DemoTable, width: int = 100) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_questions_are_the_same_every_time_and_of_every_task_at_both_temperatures() -> None:
+@pytest.mark.parametrize(
+    ("config", "tasks", "max_tokens"),
+    [
+        (FAMILY.config, TASKS, 400),
+        (load_config("smollm2"), CHAT_TASKS, 128),
+        (load_config("llama2-13b"), CHAT_TASKS, 128),
+    ],
+)
+def test_questions_are_the_same_every_time_and_of_every_task_at_both_temperatures(
+    config: ServiceConfig, tasks: Sequence[str], max_tokens: int
+) -> None:
     for per_task in (1, 2, 5):
-        asked = questions(per_task)
-        assert asked == questions(per_task)
-        assert [question.task for question in asked] == [task for task in TASKS for _ in range(per_task)]
+        asked = questions(config, per_task)
+        assert asked == questions(config, per_task)
+        assert [question.task for question in asked] == [task for task in tasks for _ in range(per_task)]
         assert {question.temperature for question in asked} == {0.0, 1.0}
         assert len({question.seed for question in asked}) == len(asked)
+        assert {question.body("model", AS_ROUTED)["max_tokens"] for question in asked} == {max_tokens}
 
 
 def test_as_many_prompts_are_shipped_as_may_be_asked() -> None:
-    assert len(questions(50)) == 50 * len(TASKS)
+    assert len(questions(FAMILY.config, 50)) == 50 * len(TASKS)
+
+
+def test_the_prompts_for_chat_models_are_six_of_each_task_and_all_different() -> None:
+    prompts = demo_prompts()
+    assert [prompt.task for prompt in prompts] == list(CHAT_TASKS) * 6
+    assert len({prompt.prompt for prompt in prompts}) == len(prompts)
+    assert None not in {prompt.prompt for prompt in prompts}
+
+
+class Told:
+    """Stands for the service: answers every request at once, and keeps how each was to be drafted for."""
+
+    def __init__(self) -> None:
+        self.tasks: list[object] = []
+
+    async def __aenter__(self) -> Told:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def ask(self, body: dict[str, Any], *_: object) -> Answer:
+        wanted = body["speculation"]
+        self.tasks.append(wanted.get("task", "off" if wanted else "as routed"))
+        return answer([1, 2], [1, 1], 1, 1, "general")
+
+
+@pytest.mark.parametrize(
+    ("drafts", "controls", "columns", "asked"),
+    [
+        (["general"], {"general": "general"}, ["general"], ["general"]),
+        (["general"], {"base": "general", "mixed": "control-mixed"}, ["base", "mixed"], ["general", "control-mixed"]),
+        (["general"], {"base": "control-base"}, ["base", "own"], ["control-base", "general"]),
+        (["general", "math"], {"base": "general"}, ["base", "own"], ["general", "general"]),
+    ],
+)
+def test_the_only_draft_of_a_service_is_not_asked_twice(
+    monkeypatch: pytest.MonkeyPatch, drafts: list[str], controls: dict[str, str], columns: list[str], asked: list[str]
+) -> None:
+    """A service of several drafts has its own column whatever was routed where."""
+    service = Told()
+    monkeypatch.setattr(run, "Client", lambda _: service)
+    served = ServedModels(load_config("smollm2"), drafts=dict.fromkeys(drafts))
+    table = Demo(served, "http://service", controls, Console(file=io.StringIO()), show_answers=False).run(1)
+    assert list(table.total.drafted()) == columns
+    number = len(CHAT_TASKS)
+    assert service.tasks == [each for each in ("as routed", *asked, "off") for _ in range(number)]
+    assert "/".join(columns) in printed(table)
+    assert summary(table, served).count(" tokens with ") == len(columns)
 
 
 def test_figures_of_a_task_are_over_its_prompts_and_the_prefill_is_no_pass(table: DemoTable) -> None:
@@ -130,7 +194,7 @@ def test_the_summary_says_what_each_draft_gave_and_whether_tasks_have_drafts(tab
     assert "no bundle is served" in summary(table, FAMILY).lower()
     said = summary(table, adapted)
     assert "Tasks with a draft of their own: 2" in said
-    assert "3.25 tokens with the task's own draft, the general draft 1.00" in said
+    assert "3.25 tokens with the task's own draft, 1.00 tokens with the mixed draft, 1.00 tokens with the gen" in said
     assert (
         "1 of 4 answers moved to another draft, and of 16 tokens looked up in their own text 12 were accepted" in said
     )
@@ -181,7 +245,7 @@ def test_an_answer_that_is_none_is_an_error(broken: ThreadingHTTPServer, status:
 @pytest.mark.cluster
 def test_the_demo_answers_every_task_exactly_and_leaves_nothing(tmp_path: Path) -> None:
     most = 1 + load_config("family").draft.num_speculative_tokens
-    demo = Command(tmp_path, "demo", "--prompts-per-task", "1", "--json")
+    demo = Command(tmp_path, "demo", "--config", "family", "--prompts-per-task", "1", "--json")
     try:
         said: list[str] = []
 
@@ -195,9 +259,9 @@ def test_the_demo_answers_every_task_exactly_and_leaves_nothing(tmp_path: Path) 
         told = demo.stdout.read()
         watching.join()
         assert demo.process.wait(timeout=30) == 0, "".join(said)
-        assert said[0].startswith("Starting the service, ")
+        assert said[0].startswith("Starting taskspec-family, ")
         steps = (
-            "Opening the bundle",
+            "Opening models and bundle",
             "Starting Ray",
             "Loading target",
             "Asking the prompts of math",

@@ -96,6 +96,8 @@ def test_the_controls_get_pools_unless_a_task_is_served_by_the_same(tmp_path: Pa
     assert served.drafts == opened(tmp_path).drafts
     only_math = ServedModels(served.config, drafts={"general": "better", "math": "best"}, controls=served.controls)
     assert with_controls(only_math, ["mixed"])[1] == {"mixed": "control-mixed"}
+    twins = ServedModels(served.config, drafts={"general": "better"}, controls={"general": None, "base": None})
+    assert with_controls(twins, ["general", "base"])[1] == {"general": "control-general"}
     served, pools = with_controls(only_math, ["general", "mixed"])
     assert pools == {"general": "control-general", "mixed": "control-mixed"}
     assert served.drafts == {
