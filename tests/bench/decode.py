@@ -28,10 +28,11 @@ from tests.bench import machine
 from tests.bench.decode_plot import plot
 from tests.bench.engines import Answered, Asked, Engines, processes, threads_worth
 from tests.bench.expanded import GEOMETRIES, target
-from tests.bench.hugging_face import HuggingFace, Job
+from tests.bench.hugging_face import with_family_drafts
 from tests.bench.items import GENERAL, MIXED, Item, draft_directories, held_out
 from tests.bench.output import save
 from tests.bench.paired import Durations, Ratio, rotated
+from tests.bench.rival_process import Job, RivalProcess
 from train_jobs.family.corpora import TASKS
 
 PLAIN, TASK, GENERATE, ASSISTED = "plain", "task", "transformers", "transformers assisted"
@@ -109,7 +110,7 @@ def check(places: Sequence[Place]) -> None:
         raise SystemExit(f"answers differ: {'; '.join(told)}")
 
 
-def in_process(engines: Engines, theirs: HuggingFace, max_tokens: int) -> dict[str, Contender]:
+def in_process(engines: Engines, theirs: RivalProcess, max_tokens: int) -> dict[str, Contender]:
     """Ours without Ray and transformers'."""
 
     def ours(contender: str) -> Contender:
@@ -124,7 +125,7 @@ def in_process(engines: Engines, theirs: HuggingFace, max_tokens: int) -> dict[s
     return {contender: ours(contender) for contender in OURS} | transformers(theirs, max_tokens)
 
 
-def transformers(theirs: HuggingFace, max_tokens: int) -> dict[str, Contender]:
+def transformers(theirs: RivalProcess, max_tokens: int) -> dict[str, Contender]:
     def answer(item: Item, temperature: float, draft: str | None) -> Answered:
         return theirs.answer(Job(item.tokens, max_tokens, temperature, item.number, draft))
 
@@ -216,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     warm, items = asked[: WARM * len(TASKS)], asked[WARM * len(TASKS) :]
     places: list[Place] = []
     with ExitStack() as running, Progress() as progress:
-        theirs = running.enter_context(HuggingFace(directory, drafts, chosen.length, chosen.their_threads))
+        theirs = running.enter_context(with_family_drafts(directory, drafts, chosen.length, chosen.their_threads))
         if chosen.where != "http":
             config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
             with Engines(directory, processes(drafts), config, threads=alone) as engines:

@@ -19,7 +19,8 @@ be free.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -135,19 +136,23 @@ def recorded_costs() -> DraftPolicy:
     return policy
 
 
-def measure(trials: Sequence[Trial], contender: Contender, terms: Terms) -> Figures:
-    """Answer by answer, as one client would have them one after another."""
-    machine, policy, random = Machine(load()), recorded_costs(), Random(1)
+def played(trials: Sequence[Trial], contender: Contender, terms: Terms) -> Iterator[list[Run]]:
+    """The runs of each answer, as one client would have them one after another."""
+    policy, random = recorded_costs(), Random(1)
     sources, estimates = Sources(policy, contender.lookup), dict[str, AcceptanceEstimate]()
     owner = _OWNER if contender.before else None
     for record in contender.before:
         list(competition(record, terms, sources, None, AcceptanceEstimate(), owner=owner))
-    runs: list[Run] = []
     for record, hit, draft in trials:
         estimate = estimates.setdefault(draft, AcceptanceEstimate())
         prediction = contender.predict(record, random) if contender.predict else ()
         drafted = hit if contender.drafted else None
-        runs += competition(record, terms, sources, drafted, estimate, prediction=prediction, owner=owner)
+        yield list(competition(record, terms, sources, drafted, estimate, prediction=prediction, owner=owner))
+
+
+def measure(trials: Sequence[Trial], contender: Contender, terms: Terms) -> Figures:
+    """Over all answers."""
+    machine, runs = Machine(load()), list(chain.from_iterable(played(trials, contender, terms)))
     seconds = sum(machine.pass_seconds(1 + run.proposed, 0) for run in runs)
     plain = machine.pass_seconds(1, 0) * sum(len(run.tokens) for run in runs)
     return Figures(counts(runs).tokens_per_pass, plain / seconds, _by_source(runs))

@@ -34,7 +34,7 @@ from tests.bench.clock import now
 from tests.bench.decode_plot import plot
 from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
-from tests.bench.hugging_face import HuggingFace
+from tests.bench.hugging_face import with_family_drafts
 from tests.bench.items import GENERAL, draft_directories, first_held_out
 from tests.bench.output import save
 from tests.bench.paired import Durations
@@ -115,7 +115,7 @@ def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:
     config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
     started = processes(used, chosen.device)  # before the targets, which take longer
     with (
-        HuggingFace(directory, used, chosen.length, torch.get_num_threads(), chosen.device) as theirs,
+        with_family_drafts(directory, used, chosen.length, torch.get_num_threads(), chosen.device) as theirs,
         Engines(directory, started, config, chosen.device) as engines,
         Progress() as progress,
     ):

@@ -1,117 +1,111 @@
-"""transformers' own generation on the very same models, in a process of its own: plain, and assisted by a draft.
+"""transformers' own generation on the very same models: plain, assisted by a draft, and by looking up in the prompt.
 
 It speculates as its own defaults say, up to where it is no longer confident, but for the most tokens of a pass, which
-are ours.
+are ours. Its assistants are our drafts, made by the function that trains them. One with a cut head knows all ids here.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
+import torch
+from torch import nn
+
+from core.distill.learner import draft_network
 from core.family import DRAFT_DIR
-from core.model.loader import adapted_model, is_adapter
+from core.model.draft_vocabulary import DraftVocabulary
+from core.model.loader import adapted_model, is_adapter, resolve
 from tests.bench.clock import now
 from tests.bench.engines import Answered
+from tests.bench.rival_process import Answering, Job, RivalProcess
 
-_DEFAULTS = {"GOMP_SPINCOUNT": "300000"}  # libgomp's own, and not what our target is started with
-
-
-class Job(NamedTuple):
-    """A prompt to continue; `draft` is the assistant's label, None for none."""
-
-    tokens: tuple[int, ...]
-    max_tokens: int
-    temperature: float
-    seed: int
-    draft: str | None
+LOOKUP = "transformers prompt lookup"
 
 
-class HuggingFace:
-    """A context manager; `threads` are torch's."""
+@dataclass(frozen=True)
+class Transformers:
+    """The target in bfloat16 and drafts in `dtype`; `threads` are torch's, `length` the most tokens of a pass.
 
-    def __init__(
-        self, target: Path, drafts: Mapping[str, str | None], length: int, threads: int, device: str = "cpu"
-    ) -> None:
-        self._pipe, theirs = multiprocessing.Pipe()
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=(theirs, target, dict(drafts), length, threads, device), daemon=True
-        )
-        with _environment(_DEFAULTS):
-            self._process.start()
-        theirs.close()
-        self._pipe.recv()
+    The ways of a job are `LOOKUP` and the names of `drafts`, whose directories are as `assistant` takes them.
+    """
 
-    def __enter__(self) -> HuggingFace:
-        return self
+    target: str
+    drafts: Mapping[str, str | None]
+    draft: str
+    dtype: str
+    length: int
+    threads: int
+    device: str = "cpu"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pipe.close()
-        self._process.join()
+    def load(self) -> Answering:
+        from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
 
-    def answer(self, job: Job) -> Answered:
-        self._pipe.send(job)
-        answered: Answered = self._pipe.recv()
-        return answered
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its assisted generation warns of itself
+        torch.set_num_threads(self.threads)
+        model: Any = AutoModelForCausalLM.from_pretrained(self.target, dtype=torch.bfloat16)
+        model.eval().to(self.device)
+        ways: dict[str | None, dict[str, Any]] = {None: {}, LOOKUP: {"prompt_lookup_num_tokens": self.length}}
+        ways |= {name: {"assistant_model": self._helper(directory)} for name, directory in self.drafts.items()}
+        return lambda job: _answer(model, job, ways[job.way])
 
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """For what is started in it."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            del os.environ[name]
-        os.environ.update(before)
+    def _helper(self, directory: str | None) -> Any:
+        helper = assistant(directory, self.draft, self.target, getattr(torch, self.dtype)).to(self.device)
+        helper.generation_config.num_assistant_tokens = self.length
+        return helper
 
 
-def _serve(
-    pipe: Connection, target: Path, drafts: Mapping[str, str | None], length: int, threads: int, device: str
-) -> None:
-    import torch
+def with_family_drafts(
+    target: Path, drafts: Mapping[str, str | None], length: int, threads: int, device: str = "cpu"
+) -> RivalProcess:
+    """transformers with a target of the shipped family and its drafts, in the dtypes that ours have there."""
+    dtype = "float32" if device == "cpu" else "bfloat16"
+    return RivalProcess(Transformers(str(target), drafts, str(DRAFT_DIR), dtype, length, threads, device))
+
+
+class WholeHead(nn.Module):
+    """The cut head of a draft as transformers wants it: logits of all ids, -inf for those that the draft has not."""
+
+    def __init__(self, head: nn.Module, vocabulary: DraftVocabulary) -> None:
+        super().__init__()
+        self.head = head
+        self.size = vocabulary.target_size
+        self.ids: torch.Tensor
+        self.register_buffer("ids", vocabulary.ids)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        known = self.head(hidden)
+        logits = known.new_full((*known.shape[:-1], self.size), -torch.inf)
+        whole: torch.Tensor = logits.index_copy_(-1, self.ids, known)
+        return whole
+
+
+def assistant(directory: str | None, draft: str, target: str, dtype: torch.dtype) -> Any:
+    """transformers' model of a draft; `directory` is as in `core.model.causal_lm.load_draft_model`."""
+    path = resolve(adapted_model(directory, draft))
+    vocabulary = DraftVocabulary.of_stored_head(path)
+    network = draft_network(path, vocabulary, target)
+    if directory is not None and is_adapter(directory):
+        network = _merged(network, directory)
+    if vocabulary is not None:
+        network.lm_head = WholeHead(network.lm_head, vocabulary)
+    return network.to(dtype).eval()
+
+
+def _merged(network: Any, adapter: str) -> Any:
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM
 
-    torch.set_num_threads(threads)
-    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.bfloat16).eval().to(device)
-
-    def assistant(directory: str | None) -> Any:
-        whole = directory is not None and not is_adapter(directory)
-        dtype = torch.float32 if device == "cpu" else torch.bfloat16
-        base = AutoModelForCausalLM.from_pretrained(adapted_model(directory, str(DRAFT_DIR)), dtype=dtype)
-        if directory is not None and not whole:
-            # an adapted lm_head must not be merged into the embedding that it is tied to
-            base.lm_head.weight = torch.nn.Parameter(base.lm_head.weight.detach().clone())
-            base.config.tie_word_embeddings = False
-            base = PeftModel.from_pretrained(base, directory).merge_and_unload()
-        base.generation_config.num_assistant_tokens = length
-        return base.eval().to(device)
-
-    assistants = {label: assistant(directory) for label, directory in drafts.items()}
-    pipe.send(None)
-    try:
-        while True:
-            job: Job = pipe.recv()
-            pipe.send(_answer(model, None if job.draft is None else assistants[job.draft], job))
-    except EOFError:
-        return
+    # an adapted lm_head must not be merged into an embedding that it is tied to
+    network.lm_head.weight = nn.Parameter(network.lm_head.weight.detach().clone())
+    network.config.tie_word_embeddings = False
+    return PeftModel.from_pretrained(network, adapter).merge_and_unload()
 
 
-def _answer(model: Any, assistant: Any, job: Job) -> Answered:
-    import torch
-
+def _answer(model: Any, job: Job, way: Mapping[str, Any]) -> Answered:
     torch.manual_seed(job.seed)
     ids = torch.tensor([job.tokens], device=model.device)
     law: dict[str, Any] = {"do_sample": False}
@@ -131,13 +125,7 @@ def _answer(model: Any, assistant: Any, job: Job) -> Answered:
     model.forward = timed
     began = time.perf_counter()
     try:
-        output = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=job.max_tokens,
-            assistant_model=assistant,
-            **law,
-        )
+        output = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=job.max_tokens, **law, **way)
     finally:
         model.forward = model_forward
     tokens = tuple(output[0, len(job.tokens) :].tolist())

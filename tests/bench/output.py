@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.bench import machine
+
+
+def header(columns: Sequence[str]) -> list[str]:
+    """The first two lines of a table in Markdown."""
+    return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
 
 
 def save(chosen: argparse.Namespace, name: str, text: str, found: Mapping[str, object], **more: object) -> Path:

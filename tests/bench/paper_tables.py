@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.confidence_intervals import Difference, Figure
+from core.confidence_intervals import Figure
 from core.distill.replay import total
 from tests.bench import elsewhere
 from tests.bench.elsewhere import Row
+from tests.bench.intervals import SIGNED, told
 from tests.bench.items import BASE, GENERAL, GENERAL_SLOT, MIXED
 from tests.bench.policies import (
     ABSTAINED,
@@ -85,17 +86,13 @@ def _random_router(trials: Sequence[Trial]) -> str:
 
 def _vanilla(temperature: float, trials: Sequence[Trial]) -> str:
     general, routed = (whole(policy, trials).tokens_per_pass for policy in (GENERAL, ROUTED))
-    gain = _interval(over(ROUTED, GENERAL, trials, "tokens_per_pass"))
+    gain = told(over(ROUTED, GENERAL, trials, "tokens_per_pass"), SIGNED)
     return f"temperature {temperature:g}: {general:.2f} to {routed:.2f}, {gain}"
 
 
 def _stress(trials: Sequence[Trial]) -> str:
     regret, gain = (over(*pair, trials, "tokens_per_pass") for pair in ((BEST, REROUTED), (REROUTED, BASE)))
-    return f"{best_found(trials).share:.2f}, {_interval(regret)}, {_interval(gain)}"
-
-
-def _interval(found: Difference) -> str:
-    return f"{found.difference:+.2f} ({found.low:+.2f} to {found.high:+.2f})"
+    return f"{best_found(trials).share:.2f}, {told(regret, SIGNED)}, {told(gain, SIGNED)}"
 
 
 def summary(found: Sequence[Row]) -> Iterator[str]:
@@ -119,7 +116,7 @@ def vanilla_table(trials: Sequence[Trial]) -> Iterator[str]:
 
 def _gain(trials: Sequence[Trial], figure: Figure) -> str:
     figures = _figures((GENERAL, BASE, MIXED, ROUTED), trials, figure)
-    return f"{figures} | {_interval(over(ROUTED, BASE, trials, figure))}"
+    return f"{figures} | {told(over(ROUTED, BASE, trials, figure), SIGNED)}"
 
 
 def routing_table(trials: Sequence[Trial]) -> Iterator[str]:
@@ -156,7 +153,7 @@ def regret_table(trials: Sequence[Trial], figure: Figure) -> Iterator[str]:
     )
     yield "|---" * (2 + len(pairs)) + "|"
     for kind, found in by_kind(trials).items():
-        cells = " | ".join(_interval(over(policy, baseline, found, figure)) for policy, baseline in pairs)
+        cells = " | ".join(told(over(policy, baseline, found, figure), SIGNED) for policy, baseline in pairs)
         yield f"| {kind} | {_figures(list(POLICIES), found, figure)} | {cells} |"
 
 

@@ -1,6 +1,6 @@
 """Decoding a real model, SmolLM2-135M-Instruct: ours over HTTP, transformers and llama.cpp, in turns on one machine.
 
-    python -m tests.bench.real_model [--retraining train_jobs/configs/smollm2.yaml] [--streams 1 4 8]
+    python -m tests.bench.real_model [--retraining train_jobs/configs/smollm2.yaml] [--streams 1 4 8 16]
 
 Every prompt is answered by all contenders in turn, each time in another order. Ours are the service of a configuration
 over HTTP, without speculation and as it decides: with its draft and what it looks up in the text. transformers

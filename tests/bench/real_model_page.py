@@ -16,6 +16,7 @@ from serve_app.load.figures import Figures
 from serve_app.load.pairs import Paired
 from tests.bench.bars import NEUTRAL, THEIRS, bars
 from tests.bench.engines import Answered
+from tests.bench.output import header
 from tests.bench.paired import Durations, Ratio
 from tests.bench.real_model_rivals import ASSISTED, LLAMA_CPP
 
@@ -138,7 +139,7 @@ def _contender_table(measured: Sequence[Measured]) -> list[str]:
         "tokens per pass",
         "first token, ms",
     )
-    lines = _header(columns)
+    lines = header(columns)
     for at in measured:
         durations = at.durations
         for name in at.contenders:
@@ -148,10 +149,6 @@ def _contender_table(measured: Sequence[Measured]) -> list[str]:
                 f"| {durations.overall(name, PLAIN)} | {at.tokens_per_pass(name):.2f} | {1e3 * at.first(name):.0f} |"
             )
     return lines
-
-
-def _header(columns: Sequence[str]) -> list[str]:
-    return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
 
 
 def _set_table(at: Measured) -> list[str]:
@@ -164,7 +161,7 @@ def _set_table(at: Measured) -> list[str]:
         "tokens per pass",
         "accepted of proposed, by source",
     )
-    lines = _header(columns)
+    lines = header(columns)
     for name, part in at.by_set().items():
         durations = part.durations
         assisted = durations.overall(DRAFT, ASSISTED) if ASSISTED in durations.contenders else ""
@@ -185,7 +182,7 @@ def _load_table(loads: Sequence[Load]) -> list[str]:
         "times plain, of a user (95 %)",
         "equal answers",
     )
-    lines = _header(columns)
+    lines = header(columns)
     for load in loads:
         rates = (f"{figures.tokens_per_s or 0:.0f}" for figures in (load.plain, load.speculation))
         lines.append(

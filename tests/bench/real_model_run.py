@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -30,6 +31,7 @@ from serve_app.openai.client import AS_ROUTED, OFF, Client, Speculation
 from serve_app.terminal.progress import Step, bar, step
 from tests.bench import machine
 from tests.bench.engines import Answered
+from tests.bench.hugging_face import Transformers
 from tests.bench.output import save
 from tests.bench.paired import rotated
 from tests.bench.real_model_page import (
@@ -47,18 +49,14 @@ from tests.bench.real_model_page import (
 )
 from tests.bench.real_model_rivals import (
     ASSISTED,
-    GENERATE,
     INSTALL,
     LLAMA_CPP,
-    LOOKUP,
-    Job,
+    WAYS,
     LlamaCpp,
-    Rival,
-    RivalProcess,
-    Transformers,
     gguf_file,
     has_llama_cpp,
 )
+from tests.bench.rival_process import Job, Rival, RivalProcess
 from train_jobs.config import RetrainConfig
 from train_jobs.config import load_config as load_retraining
 from train_jobs.models import context, target_tokenizer
@@ -70,6 +68,13 @@ WARM = 2  # prompts of each file, before those that count
 CONTEXT = 8192  # tokens, of llama.cpp
 NO_LOOKUP_ALONE = "Our lookup without the draft is no row: a request turns off both or neither."
 PROMPTS_KEPT = "The service keeps prompts: of ours the second to be asked one reads it faster, and who is varies."
+
+
+class Competing(NamedTuple):
+    """A rival, and its way of answering by the contender that it is."""
+
+    rival: Rival
+    ways: Mapping[str, str | None]
 
 
 class Served:
@@ -165,33 +170,32 @@ def ours(asking: Served) -> dict[str, Contender]:
     }
 
 
-def rivals(served: ServedModels, target: str, threads: int) -> dict[Rival, tuple[str, ...]]:
-    """Those that can run here, and the contenders that each of them is."""
-    draft = served.config.draft
-    length, directory = draft.num_speculative_tokens, served.drafts[GENERAL]
-    theirs = Transformers(target, directory, locate(draft.model), draft.dtype, length, threads)
-    found: dict[Rival, tuple[str, ...]] = {theirs: (GENERATE, ASSISTED, LOOKUP)}
+def rivals(served: ServedModels, target: str, threads: int) -> list[Competing]:
+    """Those that can run here."""
+    draft, drafts = served.config.draft, {ASSISTED: served.drafts[GENERAL]}
+    length = draft.num_speculative_tokens
+    found = [Competing(Transformers(target, drafts, locate(draft.model), draft.dtype, length, threads), WAYS)]
     file = gguf_file(served.config.target.model)
     if file is not None and has_llama_cpp():
         eos_ids = tuple(load_tokenizer(Path(target)).eos_ids)
-        found[LlamaCpp(str(file), CONTEXT, threads, eos_ids)] = (LLAMA_CPP,)
+        found.append(Competing(LlamaCpp(str(file), CONTEXT, threads, eos_ids), {LLAMA_CPP: None}))
     return found
 
 
-def begin(found: Mapping[Rival, Sequence[str]], max_tokens: int, running: ExitStack) -> dict[str, Contender]:
+def begin(found: Sequence[Competing], max_tokens: int, running: ExitStack) -> dict[str, Contender]:
     """Their processes run until `running` is closed."""
 
-    def contender(process: RivalProcess, name: str) -> Contender:
+    def contender(process: RivalProcess, way: str | None) -> Contender:
         def answer(question: Question, temperature: float) -> Reply:
-            job = Job(name, question.tokens, max_tokens, temperature, question.number)
+            job = Job(question.tokens, max_tokens, temperature, question.number, way)
             return Reply(process.answer(job), Counter(), Counter())
 
         return answer
 
     contenders = dict[str, Contender]()
-    for rival, names in found.items():
+    for rival, ways in found:
         process = running.enter_context(RivalProcess(rival))
-        contenders |= {name: contender(process, name) for name in names}
+        contenders |= {name: contender(process, way) for name, way in ways.items()}
     return contenders
 
 
@@ -215,7 +219,7 @@ def under_load(
     with bar(console, settings.requests_sent) as progress:
         asyncio.run(run.go(progress))
     return [
-        Load(streams, temperature, *(figures(at, mode, Limits()) for mode in ("off", "on")), paired(at))
+        Load(streams, temperature, figures(at, "off", Limits()), figures(at, "on", Limits()), paired(at))
         for streams, at in zip(many, run.measured, strict=True)
     ]
 
@@ -231,6 +235,11 @@ def notes(chosen: argparse.Namespace, served: ServedModels, asked: Sequence[Ques
         PROMPTS_KEPT,
         NO_LOOKUP_ALONE,
     ]
+    if max(chosen.streams) > 1:
+        most = target.max_sessions
+        told.append(
+            f"Under load these prompts are asked in turns, with other seeds; {most} are answered at once at most."
+        )
     if not has_llama_cpp():
         told.append(f"llama.cpp was not measured; get it with: {INSTALL}")
     return [*told, machine.line()]
@@ -244,13 +253,13 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
         questions = held_out_questions(retraining, chosen.per_task + WARM)
     at = WARM * len(retraining.collect.files or ())
     warm, asked = questions[:at], questions[at:]
-    found = rivals(served, target, chosen.their_threads) if 1 in chosen.streams else {}
+    found = rivals(served, target, chosen.their_threads) if 1 in chosen.streams else []
     told = notes(chosen, served, asked)
     if not has_llama_cpp():
         console.print(f"llama.cpp is left out; get it with: {INSTALL}", highlight=False, soft_wrap=True)
     measured, loads = list[Measured](), list[Load]()
     with ExitStack() as running:
-        with step(console, f"Starting others: {', '.join(chain.from_iterable(found.values())) or 'none'}"):
+        with step(console, f"Starting others: {', '.join(chain.from_iterable(one.ways for one in found)) or 'none'}"):
             others = begin(found, chosen.max_tokens, running)
         url, asking = running.enter_context(service(served, chosen.max_tokens, console))
         contenders = ours(asking) | others

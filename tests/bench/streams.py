@@ -29,10 +29,11 @@ from core.verify.sources import DRAFTS_ALONE
 from tests.bench import machine
 from tests.bench.engines import Asked, Engines, processes, threads_worth
 from tests.bench.expanded import GEOMETRIES, target, useless_draft
-from tests.bench.hugging_face import HuggingFace, Job
+from tests.bench.hugging_face import with_family_drafts
 from tests.bench.items import Item, draft_directories, held_out
 from tests.bench.output import save
 from tests.bench.paired import Durations, rotated
+from tests.bench.rival_process import Job, RivalProcess
 
 PLAIN, TASK, USELESS, ASSISTED = "plain", "task", "useless", "transformers assisted"
 MANY = 8  # streams; with fewer there are more turns, so that as many prompts are answered
@@ -65,7 +66,7 @@ class Level:
 class Batches:
     """Runs one batch for one contender."""
 
-    def __init__(self, engines: Engines, theirs: HuggingFace, max_tokens: int, temperature: float) -> None:
+    def __init__(self, engines: Engines, theirs: RivalProcess, max_tokens: int, temperature: float) -> None:
         self._engines = engines
         self._theirs = theirs
         self._max_tokens = max_tokens
@@ -190,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     drafts = own | {USELESS: str(useless_draft(chosen.cache))}
     config = VerifyConfig(max_sessions=max(chosen.streams), num_speculative_tokens=chosen.length, lookup=DRAFTS_ALONE)
     with (
-        HuggingFace(directory, own, chosen.length, chosen.their_threads) as theirs,
+        with_family_drafts(directory, own, chosen.length, chosen.their_threads) as theirs,
         Engines(directory, processes(drafts), config, threads=chosen.threads) as engines,
         Progress() as progress,
     ):

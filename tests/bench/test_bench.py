@@ -11,7 +11,7 @@ from core.verify.engine import VerifyConfig
 from tests.bench import decode, drafting, step, streams
 from tests.bench.engines import Answered, Engines, processes
 from tests.bench.expanded import target
-from tests.bench.hugging_face import HuggingFace
+from tests.bench.hugging_face import with_family_drafts
 from tests.bench.items import GENERAL, held_out
 from tests.bench.paired import Durations, rotated
 
@@ -104,7 +104,7 @@ def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None
     [draft] = processes({GENERAL: None}).values()
     config = VerifyConfig(max_sessions=2, num_speculative_tokens=4)
     with (
-        HuggingFace(tiny, {GENERAL: None}, 4, threads=1) as theirs,
+        with_family_drafts(tiny, {GENERAL: None}, 4, threads=1) as theirs,
         Engines(tiny, {GENERAL: draft, "mixed": draft}, config) as engines,
         Progress(disable=True) as progress,
     ):

@@ -15,9 +15,11 @@ from core.family import TARGET_DIR
 from core.model.causal_lm import load_draft_model
 from core.text.prompts import Prompt
 from tests.bench.engines import Answered
+from tests.bench.hugging_face import LOOKUP, Transformers, assistant
 from tests.bench.real_model_page import DRAFT, PLAIN, Measured, Question, Reply, Turn, as_json, differing, page, plot
-from tests.bench.real_model_rivals import ASSISTED, GENERATE, LOOKUP, Job, Transformers, assistant
+from tests.bench.real_model_rivals import ASSISTED, GENERATE
 from tests.bench.real_model_run import held_out_questions, in_turn
+from tests.bench.rival_process import Job
 from train_jobs.config import RetrainConfig
 from train_jobs.prompt_sources import gather
 
@@ -45,8 +47,8 @@ def test_the_assistant_is_our_draft_and_gives_other_ids_no_chance(made: Path) ->
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_transformers_answers_in_all_ways(made: Path, temperature: float) -> None:
-    answer = Transformers(str(TARGET_DIR), None, str(made), "float32", length=4, threads=1).load()
-    plain, *others = (answer(Job(way, tuple(TEXT), 12, temperature, 1)) for way in (GENERATE, ASSISTED, LOOKUP))
+    answer = Transformers(str(TARGET_DIR), {ASSISTED: None}, str(made), "float32", length=4, threads=1).load()
+    plain, *others = (answer(Job(tuple(TEXT), 12, temperature, 1, way)) for way in (None, ASSISTED, LOOKUP))
     assert plain.passes == len(plain.tokens) - 1
     for answered in (plain, *others):
         assert 0 < answered.first <= answered.seconds

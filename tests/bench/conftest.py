@@ -1,0 +1,33 @@
+"""A retraining of the shipped family that has collected a few short answers and done nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from core.family import BUNDLE_DIR
+from train_jobs.artefacts import SPLITS
+from train_jobs.config import load_config
+from train_jobs.models import context
+from train_jobs.prompt_sources import gather
+from train_jobs.stages.collect import Answerer, Shard
+
+
+@pytest.fixture(scope="session")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its configuration, which names the shipped bundle as the live one."""
+    directory = tmp_path_factory.mktemp("collected")
+    collect = {"family": 6, "family_tasks": ["math", "english"], "held_out": 12, "max_tokens": 16}
+    models = {"target": {"model": "family:target", "max_sessions": 4}, "draft": "family:draft"}
+    places = {"work": str(directory / "work"), "bundles": str(BUNDLE_DIR)}
+    file = directory / "small.yaml"
+    file.write_text(yaml.safe_dump(models | places | {"collect": collect}))
+    config, shards = load_config(file), directory / "work" / "collect"
+    shards.mkdir(parents=True)
+    answerer = Answerer(config, shards, context(config.draft), lambda *_: None)
+    traces = gather(config, context(config.target.model))
+    for split in SPLITS:
+        answerer.work(Shard(f"{split}-0000", traces[split], split == "train"))
+    return file
