@@ -55,7 +55,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     proposals in every pass, even where the service estimates that drafting does not pay.
 
     `prediction` is what the client expects the answer to be. `owner` stands for the client, whose earlier answers may
-    be proposed; without `store` this one will not be.
+    be proposed; without `store` this one will not be, and no trace of it is kept.
     """
 
     tokens: tuple[int, ...]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import pkgutil
 import re
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from core.errors import ConfigError
@@ -122,6 +124,36 @@ class Ingress(Section):
     actors: Actors = Actors()
 
 
+class Traces(Section):
+    """Answers that are kept for training, as token ids with their sampling parameters."""
+
+    directory: Annotated[Path, AfterValidator(Path.absolute)] = Field(
+        description="all ingress replicas write there; a retraining reads it with `collect: {traces: DIR}`"
+    )
+    flush_records: int = Field(1024, ge=1, description="answers that wait until a file of them is written")
+    flush_seconds: float = Field(60.0, gt=0, description="most that one waits; if the replica is killed it is lost")
+    queue: int = Field(8192, ge=1, description="most answers that wait; what comes on top is dropped and counted")
+    max_bytes: int = Field(1 << 30, ge=1 << 24, description="of all files; the oldest are deleted to make room")
+    max_days: float | None = Field(30.0, gt=0, description="older files are deleted; null: none for its age")
+    redact: str | None = Field(
+        None,
+        description="`module:function`, importable in every ingress replica: called with each `Trace` before it is "
+        "written, it returns the one to keep, or None for none",
+    )
+
+    @field_validator("redact")
+    @classmethod
+    def _importable(cls, redact: str | None) -> str | None:
+        if redact is not None:
+            _imported(redact)
+        return redact
+
+    @property
+    def redaction(self) -> Callable[..., Any] | None:
+        """The function that `redact` names."""
+        return None if self.redact is None else _imported(self.redact)
+
+
 class ServiceConfig(Section):
     """One service: a target, a draft, and the bundle that training published for them."""
 
@@ -135,6 +167,7 @@ class ServiceConfig(Section):
     router: Router = Router()
     lookup: Lookup = Lookup()
     ingress: Ingress = Ingress()
+    traces: Traces | None = Field(None, description="answers kept for training; without it none are kept")
 
     def pool_actors(self, task: str) -> Actors:
         """The replicas of the task's pool."""
@@ -155,6 +188,17 @@ def _check_autoscaling(autoscaling: dict[str, Any]) -> None:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         message = error.errors()[0]["msg"]
         raise PydanticCustomError("autoscaling", f"{where}: {message}" if where else message) from error
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    try:
+        found = pkgutil.resolve_name(name)
+    except Exception as error:  # a module may raise anything as it is imported
+        message = f"cannot import `{name}` ({type(error).__name__}: {error}); write `module:function`"
+        raise PydanticCustomError("redact", "{message}", {"message": message}) from error
+    if not callable(found):
+        raise PydanticCustomError("redact", "{message}", {"message": f"`{name}` is not a function"})
+    return cast("Callable[..., Any]", found)
 
 
 def pool_application(task: str) -> str:

@@ -1,6 +1,7 @@
 """Training a draft to imitate the target, and deciding whether the result is better.
 
 record, traces              an answer of the target; the store of the answers that a service gave
+trace_writer                the thread that writes a service's answers to the store
 answering, dataset          answers for prompts that have none; the target's log-probabilities as a training set
 learner, alignment          the draft during training; the training loop with early stopping and checkpoints
 replay, promotion           acceptance of any draft on recorded answers; the choice of the draft for a slot
@@ -8,6 +9,6 @@ competition                 replay of a draft beside what the verify engine look
 vocabulary_size             the choice of a draft vocabulary's size, by cost and acceptance as measured
 
 This room imports `core.model`, `core.sampling`, `core.policy`, `core.verify` (answering and competition: the engine
-that serves, and its sources) and `core.bundle` (atomic files, the evidence in a manifest). Only `train_jobs` and the
-bench import it.
+that serves, and its sources) and `core.bundle` (atomic files, the evidence in a manifest). Of the service only the
+ingress imports it, for the traces.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import msgspec
 
 from core.generation import GenerationRequest
@@ -23,7 +25,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     dice: int = DICE
 
     @classmethod
-    def of(cls, request: GenerationRequest, answer: tuple[int, ...]) -> Record:
+    def of(cls, request: GenerationRequest, answer: tuple[int, ...]) -> Self:
         """The record of a request and its answer; tokens that a resumed request came with are output too."""
         split = request.prompt_length
         return cls(

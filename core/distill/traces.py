@@ -1,8 +1,8 @@
 """The trace store: answers of a service, kept for training in Parquet shards, and the retention of old ones.
 
-Retention is by size: the oldest shards are deleted to make room (`TraceStore._make_room`). A shard's name holds its
-time of writing, its number of traces and the hash of its bytes; it appears by one rename. Any number of processes may
-write to one directory.
+A shard's name holds its time of writing, its number of traces and the hash of its bytes; it appears by one rename. Any
+number of processes may write to one directory and delete from it. Shards of earlier versions, which lack some columns,
+can be read.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
+import math
 import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from queue import Empty, Full, Queue
-from threading import Thread
 from typing import Literal
 
 import msgspec
@@ -29,6 +28,8 @@ from core.distill.record import Record
 UNREADABLE = ".unreadable"  # suffix of a shard that was set aside
 _SHARD = re.compile(r"(?P<at>\d{20})-(?P<rows>\d+)-(?P<digest>[0-9a-f]{16})\.parquet")
 _ABANDONED = 3600.0  # seconds after which a temporary file counts as left by a killed process
+_DAY = 86400.0
+_AT_ONCE = 16  # traces converted without letting another thread run; with 500 tokens each that takes a millisecond
 _log = logging.getLogger(__name__)
 
 _SCHEMA = pa.schema(
@@ -54,47 +55,90 @@ _SCHEMA = pa.schema(
             }
         ),
         "task": pa.string(),
+        "prior": pa.map_(pa.string(), pa.float64()),
+        "bundle": pa.string(),
         "adapter": pa.string(),
         "proposed": pa.int64(),
         "accepted": pa.int64(),
+        "sources": pa.map_(pa.string(), pa.struct({"proposed": pa.int64(), "accepted": pa.int64()})),
         "target_passes": pa.int64(),
+        "first_token_s": pa.float64(),
+        "total_s": pa.float64(),
+        "ended_at": pa.float64(),
     }
 )
+
+
+class Proposals(msgspec.Struct, frozen=True):
+    """How many tokens a source proposed for an answer, and how many of them were accepted."""
+
+    proposed: int
+    accepted: int
 
 
 class Trace(Record, frozen=True, kw_only=True):
     """A record in the store. The target reproduces its output from its prompt, params, choice and dice.
 
-    Served answers also have the `task` they were routed to, the `adapter` that drafted, and the counts of the answer.
+    Served answers also have the `task` that they were routed to at the end; the `prior` of every task, if the router
+    was asked and answered in time; the version of the `bundle`, and its `adapter` that drafted; what was `proposed` and
+    `accepted`, in all and by `sources`; the seconds to the first token and in `total`; and when they ended, in Unix
+    time. The prefill is not one of the `target_passes`.
     """
 
     dice: Literal[1] = 1  # `DICE` as a type: traces of other versions are not read
     task: str | None = None
+    prior: dict[str, float] | None = None
+    bundle: str | None = None
     adapter: str | None = None
     proposed: int | None = None
     accepted: int | None = None
+    sources: dict[str, Proposals] | None = None
     target_passes: int | None = None
+    first_token_s: float | None = None
+    total_s: float | None = None
+    ended_at: float | None = None
 
 
 class TraceStore:
-    """A directory of shards of at most `max_bytes` in all, not counting those set aside.
+    """A directory of shards of at most `max_bytes` in all, not counting those set aside, and none over `max_days` old.
 
-    `counts` has the traces `written` and `dropped_oldest` (to make room), and the `unreadable` shards.
+    `counts` has the traces `written`, `dropped_oldest` (to make room) and `dropped_expired` (too old), and the
+    `unreadable` shards.
     """
 
-    def __init__(self, directory: Path, max_bytes: int = 1 << 30) -> None:
+    def __init__(self, directory: Path, max_bytes: int = 1 << 30, max_days: float | None = None) -> None:
         self.counts: Counter[str] = Counter()
         self._directory = directory
         self._max_bytes = max_bytes
+        self._max_age = math.inf if max_days is None else max_days * _DAY
 
     def append(self, traces: Sequence[Trace]) -> None:
         """Write one shard, and delete the oldest ones if there is no room. Raises `OSError` if it cannot be written."""
         content = parquet_of(traces)
+        if len(content) > self._max_bytes:
+            raise OSError(errno.EFBIG, f"a shard of {len(content)} bytes in a store of {self._max_bytes}")
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._make_room(len(content))
+        self.prune(len(content))
         digest = hashlib.sha256(content).hexdigest()[:16]
-        replace(self._directory / f"{time.time_ns():020d}-{len(traces)}-{digest}.parquet", content)
+        replace(self._directory / f"{self._now():020d}-{len(traces)}-{digest}.parquet", content)
         self.counts["written"] += len(traces)
+
+    def prune(self, size: int = 0) -> None:
+        """Delete shards that are too old, and the oldest ones until `size` more bytes fit. Raises `OSError`."""
+        ages, sizes = self._scan()
+        for file, age in ages.items():
+            if file.name.startswith(ASIDE):
+                if age > _ABANDONED:
+                    file.unlink(missing_ok=True)
+            elif age > self._max_age:
+                self._delete(file, "dropped_expired")
+                sizes.pop(file, None)
+        excess = sum(sizes.values()) + size - self._max_bytes
+        for shard, freed in sizes.items():
+            if excess <= 0:
+                return
+            excess -= freed
+            self._delete(shard, "dropped_oldest")
 
     def __iter__(self) -> Iterator[Trace]:
         """All traces, the oldest first. A shard that cannot be read is renamed, counted and skipped."""
@@ -113,33 +157,43 @@ class TraceStore:
 
     def shards(self) -> list[Path]:
         """The files of the shards, the oldest first."""
+        return [file for file in self._files() if _SHARD.fullmatch(file.name)]
+
+    def _files(self) -> list[Path]:
         if not self._directory.is_dir():
             return []
-        return sorted(file for file in self._directory.iterdir() if _SHARD.fullmatch(file.name))
+        return sorted(self._directory.iterdir(), key=lambda file: file.name)
 
-    def _make_room(self, size: int) -> None:
-        if size > self._max_bytes:
-            raise OSError(errno.EFBIG, f"a shard of {size} bytes in a store of {self._max_bytes}")
-        self._clear_abandoned()
-        sizes = {shard: _size(shard) for shard in self.shards()}
-        excess = sum(sizes.values()) + size - self._max_bytes
-        for shard, freed in sizes.items():
-            if excess <= 0:
-                return
-            excess -= freed
-            try:
-                shard.unlink()
-            except FileNotFoundError:  # deleted and counted by another process
+    def _scan(self) -> tuple[dict[Path, float], dict[Path, int]]:
+        """The ages in seconds of all files of the store, and the sizes of its shards, the oldest first.
+
+        An age is negative if the clock was set back since the file was written.
+        """
+        ages, sizes, now = dict[Path, float](), dict[Path, int](), time.time()
+        for file in self._files():
+            shard = _SHARD.match(file.name)
+            if shard is None and not file.name.startswith(ASIDE):
                 continue
-            self.counts["dropped_oldest"] += int(_named(shard)["rows"])
-
-    def _clear_abandoned(self) -> None:
-        for file in self._directory.glob(f"{ASIDE}*"):
             try:
-                if time.time() - file.stat().st_mtime > _ABANDONED:
-                    file.unlink()
+                found = file.stat()
             except FileNotFoundError:  # deleted by another process
                 continue
+            ages[file] = now - found.st_mtime
+            if shard is not None and shard.end() == len(file.name):  # or else it was set aside
+                sizes[file] = found.st_size
+        return ages, sizes
+
+    def _now(self) -> int:
+        """Nanoseconds, later than in any shard's name even if the clock was set back: names are in order of writing."""
+        shards = self.shards()
+        return max(time.time_ns(), int(_named(shards[-1])["at"]) + 1 if shards else 0)
+
+    def _delete(self, shard: Path, reason: str) -> None:
+        try:
+            shard.unlink()
+        except FileNotFoundError:  # deleted and counted by another process
+            return
+        self.counts[reason] += int(_named(shard)["rows"])
 
     def _set_aside(self, shard: Path, error: Exception) -> None:
         self.counts["unreadable"] += 1
@@ -150,74 +204,19 @@ class TraceStore:
             _log.warning("trace shard %s stays where it is: %s", shard, refused)
 
 
-class TraceWriter:
-    """Writes traces from a thread of its own; `add` never blocks or raises.
-
-    A shard is written when it has `rows_per_shard` traces or its first one is `max_wait` seconds old. Traces not yet
-    written are lost with the process. `counts` adds to the store's: traces `dropped_queue_full`, and
-    `dropped_unwritable` if the disk is full or a trace cannot be encoded.
-    """
-
-    def __init__(
-        self, store: TraceStore, *, rows_per_shard: int = 1024, max_wait: float = 60.0, max_queued: int = 8192
-    ) -> None:
-        self.counts = store.counts
-        self._store = store
-        self._rows_per_shard = rows_per_shard
-        self._max_wait = max_wait
-        self._queue: Queue[Trace | None] = Queue(max_queued)
-        self._thread = Thread(target=self._run, name="traces", daemon=True)
-        self._thread.start()
-
-    def add(self, trace: Trace) -> None:
-        try:
-            self._queue.put_nowait(trace)
-        except Full:
-            self.counts["dropped_queue_full"] += 1
-
-    def close(self) -> None:
-        """Write all added traces and end the thread; nothing may be added afterwards."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (first := self._queue.get()) is not None:
-            batch, more = self._collect(first)
-            self._write(batch)
-            if not more:
-                return
-
-    def _collect(self, first: Trace) -> tuple[list[Trace], bool]:
-        """The traces of a shard; False with the last ones."""
-        batch, ends = [first], time.monotonic() + self._max_wait
-        while len(batch) < self._rows_per_shard:
-            try:
-                trace = self._queue.get(timeout=max(0.0, ends - time.monotonic()))
-            except Empty:
-                break
-            if trace is None:
-                return batch, False
-            batch.append(trace)
-        return batch, True
-
-    def _write(self, traces: list[Trace]) -> None:
-        try:
-            self._store.append(traces)
-            return
-        except OSError as error:
-            _log.warning("%d traces dropped: %s", len(traces), error)
-        except Exception:  # noqa: BLE001 - one bad trace must not end the thread
-            _log.exception("%d traces dropped", len(traces))
-        self.counts["dropped_unwritable"] += len(traces)
-
-
 def parquet_of(traces: Sequence[Trace]) -> bytes:
     """A shard's bytes; equal traces give equal bytes."""
-    rows = [msgspec.to_builtins(trace) | {"prompt_length": trace.prompt_length} for trace in traces]
+    parts = (traces[at : at + _AT_ONCE] for at in range(0, len(traces), _AT_ONCE))
+    table = pa.Table.from_batches(map(_batch, parts), _SCHEMA)
     sink = pa.BufferOutputStream()
-    parquet.write_table(pa.Table.from_pylist(rows, _SCHEMA), sink, compression="zstd")
+    parquet.write_table(table, sink, compression="zstd")
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def _batch(traces: Sequence[Trace]) -> pa.RecordBatch:
+    rows = [msgspec.to_builtins(trace) | {"prompt_length": trace.prompt_length} for trace in traces]
+    return pa.RecordBatch.from_pylist(rows, _SCHEMA)
 
 
 def traces_of(content: bytes) -> list[Trace]:
@@ -233,13 +232,6 @@ def _check(content: bytes, digest: str) -> None:
 
 
 def _named(shard: Path) -> re.Match[str]:
-    found = _SHARD.fullmatch(shard.name)
+    found = _SHARD.match(shard.name)
     assert found is not None
     return found
-
-
-def _size(shard: Path) -> int:
-    try:
-        return shard.stat().st_size
-    except FileNotFoundError:  # deleted by another process
-        return 0

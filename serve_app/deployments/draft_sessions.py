@@ -50,7 +50,7 @@ class DraftSessions:
         self._received = received
         self._length = length
         self._named = task
-        self._routed: Mapping[str, float] = {GENERAL: 1.0}
+        self.prior: Mapping[str, float] | None = None  # as the router says, once it does
         self._routing: asyncio.Task[None] | None = None
         if not pools.declining:  # or else the verifier's answer is awaited first
             self._begin_routing()
@@ -100,7 +100,7 @@ class DraftSessions:
 
     async def _route(self) -> None:
         if self._named is None:
-            self._routed = await self._pools.route(self._received.request(0).tokens)
+            self.prior = await self._pools.route(self._received.request(0).tokens)
 
     async def _start(self, started: Started, session: int, choice: int) -> None:
         if not started.declines_all:
@@ -108,7 +108,7 @@ class DraftSessions:
         refused = {slot for slot in self._pools.table.slots if started.declines(pool_application(slot))}
         slot, route = self._named, None
         if slot is None:
-            route = AnswerRoute(self._pools.table, self._routed, self._length, refused)
+            route = AnswerRoute(self._pools.table, self.prior or {GENERAL: 1.0}, self._length, refused)
             slot = route.slot
         if self._pools.declines(slot, started):
             return

@@ -36,6 +36,7 @@ from serve_app.deployments.metrics import Metrics, Move, MoveMetrics
 from serve_app.deployments.serve_calls import cancel_call, replica_lost
 from serve_app.deployments.served_models import ServedModels
 from serve_app.deployments.target_verifier import Started
+from serve_app.deployments.trace_recorder import TraceRecorder
 from serve_app.openai.app import create_app
 from serve_app.openai.service import ChoiceRun, Overloaded, Speculation
 
@@ -72,6 +73,7 @@ class SpeculativeIngress:
         self._counts: Counter[str] = Counter()
         self.moves: Counter[Move] = Counter()
         self._metrics, self._move_metrics = Metrics("ingress", gauges=frozenset()), MoveMetrics()
+        self._traces = None if config.traces is None else TraceRecorder(served)
         self._heard_at = -math.inf  # when a verifier last sent a run
         self.declining = False  # whether the verifier last wanted no draft at all
 
@@ -121,6 +123,13 @@ class SpeculativeIngress:
         """A replica that answers is healthy."""
         self._metrics.export(self._counts)
         self._move_metrics.export(self.moves)
+        if self._traces is not None:
+            self._traces.export()
+
+    def __del__(self) -> None:
+        """Serve calls this once no request is left, before it ends the replica."""
+        if self._traces is not None:
+            self._traces.close()
 
     async def generate(
         self, requests: list[GenerationRequest], speculation: Speculation
@@ -129,12 +138,15 @@ class SpeculativeIngress:
         self._counts["generations"] += 1
         received = GenerationState(requests)
         wiring = self._wire(received, speculation) if speculation.enabled else None
+        recording = None if self._traces is None else self._traces.recording(received, wiring)
         losses = 0
         try:
             while received.unfinished:
                 try:
                     async with aclosing(self._verify(received, wiring)) as runs:
                         async for run in runs:
+                            if recording is not None:
+                                recording.take(run)
                             yield run
                     return
                 except RayError as error:

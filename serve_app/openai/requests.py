@@ -77,7 +77,9 @@ class GenerationFields(Fields):
     logit_bias: LogitBias = Field({}, description="Values added to the logits of tokens, by token id as a string.")
     stream: bool = Field(False, description="Send server-sent events, one per committed run.")
     stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
-    store: bool = Field(True, description="False: the answer is not remembered to be proposed to later requests.")
+    store: bool = Field(
+        True, description="False: the answer is not remembered for later requests, nor kept for training."
+    )
     speculation: SpeculationFields = Field(SpeculationFields(), description="TaskSpec's own.")
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 
@@ -120,6 +121,16 @@ def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> 
         ("target.max_queued", 0, "target.max_queued: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 17, "draft.num_speculative_tokens: Input should be less than or equal to 16"),
+        ("traces.diretory", "x", "traces.diretory: unknown key; did you mean `directory`"),
+        ("traces", {"flush_seconds": 5}, "traces.directory: Field required"),
+        ("traces", {"directory": "x", "max_bytes": 9}, "traces.max_bytes: Input should be greater than or equal to"),
+        (
+            "traces",
+            {"directory": "x", "redact": "no_such_module:function"},
+            "traces.redact: cannot import `no_such_module:function` (ModuleNotFoundError: No module named",
+        ),
+        ("traces", {"directory": "x", "redact": "json:dumbs"}, "traces.redact: cannot import `json:dumbs`"),
+        ("traces", {"directory": "x", "redact": "sys:path"}, "traces.redact: `sys:path` is not a function"),
         (
             "target.actors.autoscaling",
             {"max_replica": 2},
@@ -141,6 +152,14 @@ def test_mistakes_are_told_with_what_to_write(path: str, value: object, told: st
     with pytest.raises(ConfigError) as caught:
         parse_config(changed(path, value))
     assert told in str(caught.value)
+
+
+def test_traces_are_kept_only_if_the_configuration_says_where() -> None:
+    assert parse_config(MINIMAL).traces is None
+    traces = parse_config(changed("traces", {"directory": "answers", "redact": "copy:copy"})).traces
+    assert traces is not None
+    assert traces.directory == Path("answers").absolute()
+    assert traces.redaction is copy.copy
 
 
 def test_a_file_that_is_not_there_or_not_yaml(tmp_path: Path) -> None:

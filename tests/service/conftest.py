@@ -21,7 +21,7 @@ from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from serve_app import applications
 from serve_app.applications import CORE, core_application, draft_application, targets
-from serve_app.config import ServiceConfig, load_config, pool_application
+from serve_app.config import ServiceConfig, Traces, load_config, pool_application
 from serve_app.deployments.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port
 from tests.service import adversarial, misled_router, unhurried_verifier
@@ -118,7 +118,7 @@ def _as_tested(target: RunTarget, served: ServedModels) -> RunTarget:
     return target
 
 
-def _served() -> ServedModels:
+def _served(traces: Path) -> ServedModels:
     """The shipped bundle with fewer pools, and two of the tests' own; the target runs as larger ones do.
 
     Few may wait for it, so that a burst overfills it however quickly answers end. One of the router's tasks is served
@@ -127,7 +127,8 @@ def _served() -> ServedModels:
     """
     family = load_config("family")
     target = family.target.model_copy(update={"compiled": None, "max_queued": CONCURRENCY})
-    shipped = with_bundle(family.model_copy(update={"target": target}))
+    recorded = Traces(directory=traces, flush_seconds=0.5)
+    shipped = with_bundle(family.model_copy(update={"target": target, "traces": recorded}))
     assert shipped.router is not None
     found, task = shipped.acceptance[GENERAL], TaskClassifier.load(shipped.router).tasks[0]
     drafts = {GENERAL: shipped.drafts[GENERAL], task: shipped.controls["mixed"], ASTRAY: None}
@@ -137,10 +138,10 @@ def _served() -> ServedModels:
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    served = _served()
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
     port = free_port("127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
+        served = _served(Path(directory) / "traces")
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
             serve.start(http_options={"host": "127.0.0.1", "port": port})

@@ -41,6 +41,7 @@ def test_what_engines_and_the_ingress_count_is_exported(service: Service) -> Non
         service.eventually(read, PATIENCE)
     generations = service.ingress()["generations"]
     service.eventually(lambda: sum(exported("taskspec_ingress_generations_total", CORE)) >= generations, PATIENCE)
+    service.eventually(lambda: sum(exported("taskspec_traces_written_total", CORE)) > 0, PATIENCE)
     pool = pool_application(task)
     service.eventually(lambda: sum(exported("taskspec_draft_drafted_total", pool)) >= drafted, PATIENCE)
     service.eventually(lambda: exported("taskspec_draft_sessions", pool) == [0.0], PATIENCE)

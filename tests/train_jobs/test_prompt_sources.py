@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.distill.traces import Trace, TraceStore
@@ -73,7 +74,8 @@ def test_the_familys_held_out_prompts_are_held_out_here_too() -> None:
 
 def test_traces_come_with_their_answers(tmp_path: Path) -> None:
     law = SamplingParams(seed=3, max_tokens=9)
-    kept = [Trace(prompt_ids=(number, 7), output_ids=(5, 6), params=law) for number in range(100)]
+    served = Trace(prompt_ids=(), output_ids=(5, 6), params=law, prior={"math": 1.0}, bundle="v7", ended_at=1.5e9)
+    kept = [msgspec.structs.replace(served, prompt_ids=(number, 7)) for number in range(100)]
     TraceStore(tmp_path).append(kept)
     parts = gather(config(traces=tmp_path), CONTEXT)
     found = [trace for split in SPLITS for trace in parts[split]]

@@ -1,32 +1,30 @@
-"""The trace store: exact round trips, damaged shards, retention, and a writer that never blocks or raises."""
+"""The trace store: exact round trips, older shards, damaged ones, retention, and writers killed at any point."""
 
 from __future__ import annotations
 
-import errno
-import logging
+import hashlib
 import os
 import random
-import subprocess
-import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from core.distill.traces import UNREADABLE, Trace, TraceStore, TraceWriter
+from core.distill.traces import UNREADABLE, Proposals, Trace, TraceStore, parquet_of, traces_of
 from core.sampling.params import SamplingParams
-from tests.core.bundle.bundles import ROOT, killed_writers
+from tests.core.bundle.bundles import killed_writers
 
 PARAMS = SamplingParams(seed=7, max_tokens=64)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 SOME = st.floats(0, 2)
 IDS = st.lists(st.integers(0, (1 << 31) - 1), max_size=8).map(tuple)
+NAME = st.text(st.characters(codec="utf-8"))
 COUNT = st.none() | st.integers(0, 1 << 40)
 
 params = st.builds(
@@ -49,11 +47,17 @@ traces = st.builds(
     output_ids=IDS,
     params=params,
     choice=st.integers(0, 100),
-    task=st.none() | st.text(st.characters(codec="utf-8")),
-    adapter=st.none() | st.text(st.characters(codec="utf-8")),
+    task=st.none() | NAME,
+    adapter=st.none() | NAME,
     proposed=COUNT,
     accepted=COUNT,
     target_passes=COUNT,
+    prior=st.none() | st.dictionaries(NAME, SOME, max_size=3),
+    bundle=st.none() | NAME,
+    sources=st.none() | st.dictionaries(NAME, st.builds(Proposals, st.integers(0, 9), st.integers(0, 9)), max_size=3),
+    first_token_s=st.none() | SOME,
+    total_s=st.none() | SOME,
+    ended_at=st.none() | SOME,
 )
 
 
@@ -88,6 +92,26 @@ def test_every_field_has_a_column_and_any_parquet_reader_finds_it(tmp_path: Path
     assert row.keys() == {field.name for field in msgspec.structs.fields(Trace)} - {"dice"}
     assert row["params"].keys() == {field.name for field in msgspec.structs.fields(SamplingParams)}
     assert row["params"]["seed"] == 7
+
+
+def test_shards_of_before_the_newer_columns_are_read(tmp_path: Path) -> None:
+    newer = ("prior", "bundle", "sources", "first_token_s", "total_s", "ended_at")
+    table = parquet.read_table(pa.BufferReader(parquet_of([trace(0), trace(1)]))).drop_columns(newer)
+    parquet.write_table(table, tmp_path / "old")
+    content = (tmp_path / "old").read_bytes()
+    name = f"{1:020d}-2-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
+    (tmp_path / "old").rename(tmp_path / name)
+    store = TraceStore(tmp_path)
+    store.append([msgspec.structs.replace(trace(2), prior={"math": 1.0}, sources={"draft": Proposals(3, 2)})])
+    assert choices(store) == [0, 1, 2]
+    assert store.counts == {"written": 1}
+
+
+def test_a_shard_of_many_traces_is_converted_in_parts_and_read_whole() -> None:
+    many = [trace(number) for number in range(40)]
+    content = parquet_of(many)
+    assert traces_of(content) == many
+    assert parquet_of(many) == content
 
 
 def test_shards_are_read_in_the_order_they_were_written(tmp_path: Path) -> None:
@@ -135,6 +159,63 @@ def test_two_processes_share_a_directory(tmp_path: Path) -> None:
     assert one.counts == {"written": 2}
 
 
+def aged(shard: Path, days: float) -> None:
+    written = time.time() - days * 86400
+    os.utime(shard, (written, written))
+
+
+def test_what_is_too_old_goes_though_nothing_is_written(tmp_path: Path) -> None:
+    store = TraceStore(tmp_path, max_days=30)
+    for number in range(4):
+        store.append([trace(number)] * (number + 1))
+    first, second, third, _ = store.shards()
+    aged(first, 31)
+    aged(second, 29)
+    aged(third, 40)
+    third.rename(third.with_name(third.name + UNREADABLE))
+    (tmp_path / "notes.txt").write_bytes(b"mine")
+    aged(tmp_path / "notes.txt", 99)
+    store.prune()
+    assert choices(store) == [1, 1, 3, 3, 3, 3]
+    assert store.counts == {"written": 10, "dropped_expired": 1 + 3}
+    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".parquet", ".parquet", ".txt"]
+
+
+def test_a_clock_that_was_set_back_deletes_nothing_and_keeps_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = TraceStore(tmp_path, max_days=30)
+    store.append([trace(0)])
+    now = time.time()
+    for number, back in enumerate((0, 400 * 86400, 2 * 86400), start=1):
+        monkeypatch.setattr(time, "time", lambda back=back: now - back)
+        monkeypatch.setattr(time, "time_ns", lambda back=back: int((now - back) * 1e9))
+        store.append([trace(number)])
+    assert choices(store) == [0, 1, 2, 3]
+    small = TraceStore(tmp_path, max_bytes=sum(shard.stat().st_size for shard in store.shards()[1:]))
+    small.prune()
+    assert choices(store) == [1, 2, 3]
+
+
+def test_writers_that_make_room_at_once_do_no_harm(tmp_path: Path) -> None:
+    unbounded = TraceStore(tmp_path / "one")
+    unbounded.append([trace(0)])
+    bound = 5 * written(unbounded)
+    stores = [TraceStore(tmp_path / "shared", max_bytes=bound) for _ in range(2)]
+
+    def write(store: TraceStore) -> None:
+        for number in range(60):
+            store.append([trace(number)])
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(write, stores))
+    stores[0].append([trace(99)])
+    assert written(stores[0]) <= bound
+    assert choices(stores[0])[-1] == 99
+    counts = stores[0].counts + stores[1].counts
+    assert counts == {"written": 121, "dropped_oldest": 121 - len(stores[0].shards())}
+
+
 # ---- damage
 
 
@@ -180,7 +261,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes.parquet").read_bytes() == b"mine"
 
 
-# ---- kills and full disks
+# ---- kills
 
 
 def test_a_writer_killed_at_any_point_leaves_whole_shards(tmp_path: Path) -> None:
@@ -215,120 +296,3 @@ def test_what_a_killed_writer_left_goes_when_it_is_old(tmp_path: Path) -> None:
     TraceStore(tmp_path).append([trace(0)])
     assert fresh.exists()
     assert not old.exists()
-
-
-def test_a_full_disk_costs_traces_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(self: Path, content: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(content[: len(content) // 2])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    store = TraceStore(tmp_path)
-    store.append([trace(0)])
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
-        writer = TraceWriter(store, rows_per_shard=2)
-        for number in range(1, 6):
-            writer.add(trace(number))
-        writer.close()
-    assert store.counts == {"written": 1, "dropped_unwritable": 5}
-    assert "No space left" in caplog.text
-    assert [file.suffix for file in tmp_path.iterdir()] == [".parquet"]
-    writer = TraceWriter(store)
-    writer.add(trace(6))
-    writer.close()
-    assert choices(store) == [0, 6]
-
-
-def test_a_file_size_limit_of_the_kernel_costs_traces_and_nothing_else(tmp_path: Path) -> None:
-    program = f"""
-import resource, signal
-from pathlib import Path
-from core.distill.traces import TraceStore, TraceWriter
-from tests.core.distill.test_traces import trace
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
-store = TraceStore(Path({str(tmp_path)!r}))
-for number, length in enumerate((20, 5000, 20)):
-    writer = TraceWriter(store)
-    writer.add(trace(number, length))
-    writer.close()
-assert store.counts == {{"written": 2, "dropped_unwritable": 1}}, store.counts
-"""
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
-    assert choices(TraceStore(tmp_path)) == [0, 2]
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_directory_that_cannot_be_made_costs_traces_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    writer = TraceWriter(TraceStore(tmp_path / "file" / "traces"))
-    writer.add(trace(0))
-    writer.close()
-    assert writer.counts == {"dropped_unwritable": 1}
-
-
-# ---- the writer
-
-
-def test_a_trace_that_cannot_be_encoded_does_not_end_the_writer(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = TraceStore(tmp_path)
-    writer = TraceWriter(store, rows_per_shard=1)
-    with caplog.at_level(logging.ERROR):
-        writer.add(msgspec.structs.replace(trace(0), choice=1 << 70))
-        writer.add(trace(1))
-        writer.close()
-    assert choices(store) == [1]
-    assert store.counts == {"written": 1, "dropped_unwritable": 1}
-
-
-def test_shards_hold_so_many_traces_and_the_last_what_is_left(tmp_path: Path) -> None:
-    store = TraceStore(tmp_path)
-    writer = TraceWriter(store, rows_per_shard=4)
-    for number in range(10):
-        writer.add(trace(number))
-    writer.close()
-    assert choices(store) == list(range(10))
-    assert [parquet.read_metadata(shard).num_rows for shard in store.shards()] == [4, 4, 2]
-
-
-def test_a_lone_trace_is_written_after_a_while(tmp_path: Path) -> None:
-    store = TraceStore(tmp_path)
-    writer = TraceWriter(store, max_wait=0.01)
-    writer.add(trace(0))
-    while not store.shards():
-        time.sleep(0.005)
-    writer.add(trace(1))
-    writer.close()
-    assert choices(store) == [0, 1]
-    assert len(store.shards()) == 2
-
-
-class StuckStore(TraceStore):
-    """A store on a disk that hangs until released."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.reached, self.freed = threading.Event(), threading.Event()
-
-    def append(self, traces: Any) -> None:
-        self.reached.set()
-        self.freed.wait()
-        super().append(traces)
-
-
-def test_a_disk_that_hangs_costs_what_the_queue_cannot_hold(tmp_path: Path) -> None:
-    store = StuckStore(tmp_path)
-    writer = TraceWriter(store, rows_per_shard=1, max_queued=3)
-    writer.add(trace(0))
-    store.reached.wait()
-    for number in range(1, 6):
-        writer.add(trace(number))
-    assert store.counts == {"dropped_queue_full": 2}
-    store.freed.set()
-    writer.close()
-    assert choices(store) == [0, 1, 2, 3]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from core.distill.traces import TraceStore
 from serve_app.cli import main as cli_main
 from serve_app.cli.main import app, main
 from serve_app.config import ServiceConfig
@@ -213,7 +214,8 @@ def run_jobs(line: str) -> str:
 @pytest.mark.cluster
 def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     small, home = tmp_path / "small.yaml", tmp_path / "home"
-    small.write_text(SMALL + "ingress: {actors: {autoscaling: {min_replicas: 1}}}\n")  # Ray is imported to check it
+    scaled = "ingress: {actors: {autoscaling: {min_replicas: 1}}}\n"  # Ray is imported to check it
+    small.write_text(f"{SMALL}{scaled}traces: {{directory: {tmp_path}/traces, flush_seconds: 3600}}\n")
     home.mkdir()
     serving = Command(home, "serve", "--port", "0", "--config", str(small))
     try:
@@ -227,7 +229,8 @@ def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> No
             check=True,
             timeout=60,
         )
-        assert json.loads(answer.stdout)["choices"][0]["message"]["content"]
+        tokens = json.loads(answer.stdout)["usage"]["completion_tokens"]
+        assert tokens > 0
 
         retraining = next(line for line in serving.stdout if line.startswith("RAY_AUTH_MODE=token "))
         assert " retrain --config train_jobs/configs/smoke.yaml --address http://127.0.0.1:" in retraining
@@ -243,5 +246,6 @@ def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> No
         assert err == ""
         assert serving.left() == []
         assert list(home.iterdir()) == []
+        assert [len(trace.output_ids) for trace in TraceStore(tmp_path / "traces")] == [tokens]
     finally:
         serving.kill()

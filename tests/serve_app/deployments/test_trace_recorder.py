@@ -1,0 +1,161 @@
+"""A finished answer becomes a trace that has everything of it; the ingress records each choice once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from core.distill.traces import Proposals, Trace, TraceStore
+from core.generation import GenerationRequest, Run
+from core.sampling.params import SamplingParams
+from core.settings import parse_settings
+from serve_app.config import ServiceConfig
+from serve_app.deployments.generation_state import GenerationState
+from serve_app.deployments.ingress import SpeculativeIngress
+from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.trace_recorder import TraceRecorder
+from serve_app.openai.service import ChoiceRun, Speculation
+
+PARAMS = SamplingParams(seed=5, max_tokens=9, temperature=0.5, stop=("END",), logit_bias={3: 1.5})
+RUNS = (
+    ChoiceRun(0, Run((7,)), "general"),
+    ChoiceRun(1, Run((8,)), "general"),
+    ChoiceRun(0, Run((9, 10, 11), proposed=4, accepted=2), "math"),
+    ChoiceRun(1, Run((1,), finish_reason="stop"), "general"),
+    ChoiceRun(0, Run((12,), proposed=3, accepted=0, source="own_text"), "math"),
+    ChoiceRun(0, Run((13,), finish_reason="length"), "math"),
+)
+
+
+def requests(*, store: bool = True) -> list[GenerationRequest]:
+    return [
+        GenerationRequest(
+            tokens=(5, 6), prompt_length=2, params=PARAMS, choice=choice, owner="digest of a key", store=store
+        )
+        for choice in range(2)
+    ]
+
+
+def recorder(directory: Path) -> TraceRecorder:
+    content = {
+        "name": "m",
+        "target": {"model": "family:target"},
+        "draft": {"model": "family:draft"},
+        "traces": {"directory": str(directory)},
+    }
+    config = parse_settings(content, ServiceConfig, "configuration")
+    served = ServedModels(config, drafts={"general": None, "math": "/bundles/parts/abcd"}, version="v7")
+    return TraceRecorder(served)
+
+
+class Ingress:
+    """An ingress whose verifier gives the same runs to everyone."""
+
+    def __init__(self, traces: TraceRecorder, fails_after: int | None = None) -> None:
+        self._traces = traces
+        self._counts = Counter[str]()
+        self._fails_after = fails_after
+
+    def _wire(self, *_: object) -> Any:
+        return SimpleNamespace(prior={"math": 0.9, "general": 0.1}, close=lambda: None)
+
+    async def _verify(self, received: GenerationState, _: object) -> AsyncGenerator[ChoiceRun, None]:
+        for run in RUNS[: self._fails_after]:
+            received.add(run.choice, run.run)
+            yield run
+        if self._fails_after is not None:
+            raise RuntimeError("the engine failed")
+
+
+async def generated(ingress: Ingress, asked: list[GenerationRequest], speculation: Speculation) -> list[ChoiceRun]:
+    return [run async for run in SpeculativeIngress.generate(cast(Any, ingress), asked, speculation)]
+
+
+def traces(directory: Path) -> list[Trace]:
+    return sorted(TraceStore(directory), key=lambda trace: trace.choice)
+
+
+async def test_every_choice_is_a_trace_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+    kept = recorder(tmp_path)
+    before = time.time()
+    assert await generated(Ingress(kept), requests(), Speculation()) == list(RUNS)
+    kept.close()
+    first, second = traces(tmp_path)
+    assert first.ended_at is not None
+    assert before <= first.ended_at <= time.time()
+    assert first.first_token_s is not None
+    assert first.total_s is not None
+    assert 0 <= first.first_token_s <= first.total_s < 60
+    assert msgspec.structs.replace(first, first_token_s=None, total_s=None, ended_at=None) == Trace(
+        prompt_ids=(5, 6),
+        output_ids=(7, 9, 10, 11, 12, 13),
+        params=PARAMS,
+        choice=0,
+        task="math",
+        prior={"math": 0.9, "general": 0.1},
+        bundle="v7",
+        adapter="abcd",
+        proposed=7,
+        accepted=2,
+        sources={"draft": Proposals(4, 2), "own_text": Proposals(3, 0)},
+        target_passes=3,
+    )
+    assert (second.choice, second.output_ids, second.target_passes) == (1, (8, 1), 1)
+    assert (second.task, second.adapter, second.proposed, second.sources) == ("general", None, 0, {})
+
+
+async def test_a_request_without_speculation_has_no_prior(tmp_path: Path) -> None:
+    kept = recorder(tmp_path)
+    await generated(Ingress(kept), requests(), Speculation(enabled=False))
+    kept.close()
+    assert [trace.prior for trace in traces(tmp_path)] == [None, None]
+
+
+async def test_what_must_not_be_stored_is_not(tmp_path: Path) -> None:
+    kept = recorder(tmp_path)
+    await generated(Ingress(kept), requests(store=False), Speculation())
+    kept.close()
+    assert traces(tmp_path) == []
+
+
+@pytest.mark.parametrize(("fails_after", "finished"), [(3, []), (5, [1])])
+async def test_only_answers_that_ended_are_kept(tmp_path: Path, fails_after: int, finished: list[int]) -> None:
+    kept = recorder(tmp_path)
+    with pytest.raises(RuntimeError):
+        await generated(Ingress(kept, fails_after), requests(), Speculation())
+    kept.close()
+    assert [trace.choice for trace in traces(tmp_path)] == finished
+
+
+async def test_a_client_that_leaves_after_the_last_token_was_sent_has_its_answer_kept(tmp_path: Path) -> None:
+    kept = recorder(tmp_path)
+    runs = SpeculativeIngress.generate(cast(Any, Ingress(kept)), requests(), Speculation())
+    async for run in runs:
+        if run == RUNS[-1]:
+            break
+    await runs.aclose()
+    kept.close()
+    assert len(traces(tmp_path)) == 2
+
+
+async def test_nothing_tells_whose_an_answer_is(tmp_path: Path) -> None:
+    kept = recorder(tmp_path)
+    await generated(Ingress(kept), requests(), Speculation())
+    kept.close()
+    assert not any("digest" in str(trace) for trace in traces(tmp_path))
+
+
+async def test_serve_ends_a_replica_once_what_waits_is_written(tmp_path: Path) -> None:
+    """Serve calls `__del__` of its own class, which calls ours."""
+    ingress = Ingress(recorder(tmp_path))
+    await generated(ingress, requests(), Speculation())
+    end = cast("Callable[[Any], None]", vars(SpeculativeIngress.__mro__[1])["__del__"])
+    end(ingress)
+    assert len(traces(tmp_path)) == 2

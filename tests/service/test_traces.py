@@ -1,0 +1,48 @@
+"""The service keeps what it answered, except where the client says `store: false`."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.distill.traces import Trace, TraceStore
+from tests.service.conftest import Service, chat, token_ids
+
+pytestmark = pytest.mark.cluster
+
+SEED = 20_260_719  # of no other test here
+PROMPT = "What is 17 + 25?"
+
+
+def kept(service: Service, seed: int) -> list[Trace]:
+    assert service.config.traces is not None
+    found = [trace for trace in TraceStore(service.config.traces.directory) if trace.seed == seed]
+    return sorted(found, key=lambda trace: trace.choice)
+
+
+def test_answers_become_traces_unless_the_client_does_not_want_it(service: Service) -> None:
+    task = service.tasks[0]
+    asked = chat(PROMPT, n=2, max_tokens=30) | {"speculation": {"task": task, "num_speculative_tokens": 4}}
+    service.answer(asked | {"seed": SEED, "store": False})
+    answer = service.answer(asked | {"seed": SEED + 1})
+    service.eventually(lambda: len(kept(service, SEED + 1)) == 2)
+    assert kept(service, SEED) == []
+    traces = kept(service, SEED + 1)
+    assert [list(trace.output_ids) for trace in traces] == token_ids(answer)
+    assert {trace.prompt_length for trace in traces} == {answer["usage"]["prompt_tokens"]}
+    usage = answer["usage"]["speculation"]
+    for count in ("proposed", "accepted"):
+        assert sum(getattr(trace, count) or 0 for trace in traces) == usage[count]
+        by_source = [getattr(counts, count) for trace in traces for counts in (trace.sources or {}).values()]
+        assert sum(by_source) == usage[count]
+    for trace in traces:
+        assert trace.prior is None  # the client named the task
+        assert trace.bundle == service.served.version
+        assert 0 < (trace.first_token_s or 0) <= (trace.total_s or 0)
+
+
+def test_the_routers_prior_is_kept(service: Service) -> None:
+    service.answer(chat(PROMPT, seed=SEED + 2, max_tokens=40, logit_bias={"2": -100}))
+    service.eventually(lambda: len(kept(service, SEED + 2)) == 1)
+    [trace] = kept(service, SEED + 2)
+    assert trace.prior is not None
+    assert sum(trace.prior.values()) == pytest.approx(1.0)
