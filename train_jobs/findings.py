@@ -8,6 +8,7 @@ import msgspec
 
 from core.bundle.atomic_files import replace
 from core.confidence_intervals import Difference
+from core.tasks.identity import TaskChange
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,10 @@ class RunTime(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """All findings. `purity` compares the partition with the labels of held-out prompts, if there are labels."""
+    """All findings. `purity` compares the partition with the labels of held-out prompts, if there are labels.
+
+    `changes` tells what became of the tasks of the bundle that was live; it is empty if they could not be compared.
+    """
 
     target: str
     draft: str
@@ -130,6 +134,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[RunTime]
     seconds: dict[str, float]
     losses: list[LossPoint] = []
+    changes: list[TaskChange] = []
 
     def save(self, file: Path) -> None:
         replace(file, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from core.bundle.store import Bundle, open_live
 from core.distill.replay import NUM_SPECULATIVE_TOKENS, Terms
 from core.model.config import ModelConfig
 from core.model.loader import public_name, resolve
@@ -44,6 +45,15 @@ def target_tokenizer(config: RetrainConfig) -> Tokenizer:
 
 def model_pair(config: RetrainConfig) -> ModelPair:
     return ModelPair(public_name(config.target.model), public_name(config.draft), digest(locate(config.target.model)))
+
+
+def live_bundle(config: RetrainConfig) -> Bundle | None:
+    """The bundle that is live, if it is for these two models."""
+    bundle = open_live(config.bundles).bundle
+    if bundle is None:
+        return None
+    manifest = bundle.manifest
+    return bundle if (manifest.target, manifest.draft, manifest.id_map) == model_pair(config) else None
 
 
 def replay_terms(config: RetrainConfig) -> Terms:

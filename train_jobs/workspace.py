@@ -11,7 +11,9 @@ from typing import Any
 from core.distill.traces import Trace
 from core.settings import Section
 from core.tasks.embedding import Matrix
+from core.tasks.identity import TaskCentroids, TaskChange
 from train_jobs.artefacts import (
+    CHANGES,
     CURVES,
     LIVE,
     ROUTING,
@@ -55,6 +57,17 @@ class Workspace:
 
     def embeddings(self) -> dict[Split, Matrix]:
         return load_embeddings(self._directory("partition"))
+
+    def centroids(self) -> TaskCentroids:
+        """What later retrainings recognise the tasks by."""
+        partition = self.tasks().partition
+        embedder, embeddings = self.config.partition.embedder, self.embeddings()["train"]
+        return TaskCentroids.of(embedder, partition.names, partition.labels, embeddings)
+
+    def task_changes(self) -> list[TaskChange]:
+        """What became of the tasks of the bundle that was live when the partition was made."""
+        file = self._directory("partition") / CHANGES
+        return read_json(file, list[TaskChange]) if file.exists() else []  # partitions of earlier versions have none
 
     def live(self) -> LiveDrafts:
         """The drafts in service when the align stage began."""

@@ -17,7 +17,7 @@ from core.bundle.atomic_files import replace
 from core.bundle.blobs import Digest, Files, Problem
 from core.errors import ConfigError
 
-_ADDED = ("acceptance", "evidence")  # no part of the version while empty: older bundles lack them
+_ADDED = ("acceptance", "evidence", "centroids")  # no part of the version while empty: older bundles lack them
 _VERSION_LENGTH = 16  # hex digits
 _VERSION = re.compile(f"[0-9a-f]{{{_VERSION_LENGTH}}}")
 _log = logging.getLogger(__name__)
@@ -53,7 +53,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `target` and `draft` are names, not paths; `id_map` is the digest of the tokenizer's map from tokens to ids. An
     adapter whose configuration names another part is for that model, else for `draft`. `controls` are drafts that the
     promoted ones were compared with; they serve no task. `acceptance` has, by slot and task, the acceptance_rate of the
-    slot's draft on held-out prompts of the task, `general` standing for all. Later retrainings add to `evidence`.
+    slot's draft on held-out prompts of the task, `general` standing for all. Later retrainings add to `evidence`, and
+    recognise the tasks by the part `centroids` (`core.tasks.identity`).
     """
 
     version: str
@@ -66,6 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     controls: dict[str, Digest | None] = {}
     acceptance: dict[str, dict[str, float]] = {}
     evidence: dict[str, Evidence] = {}
+    centroids: Digest | None = None
     parts: dict[Digest, Files]
 
 

@@ -60,6 +60,11 @@ class Bundle(msgspec.Struct, frozen=True):
     def router(self) -> Path | None:
         return self._part(self.manifest.router)
 
+    @property
+    def centroids(self) -> Path | None:
+        """What the tasks are recognised by; None in a bundle of an earlier format."""
+        return self._part(self.manifest.centroids)
+
     def directory(self, task: str) -> Path | None:
         """The draft of `task`: a PEFT directory or a whole model; None for the un-adapted draft."""
         return self._part(self.manifest.slots[task].part)
@@ -107,6 +112,7 @@ def publish(
     controls: Mapping[str, Path | None] | None = None,
     acceptance: Mapping[str, Mapping[str, float]] | None = None,
     evidence: Mapping[str, Evidence] | None = None,
+    centroids: Path | None = None,
 ) -> Manifest:
     """Store the parts, write the manifest, make it live. The same content gives the same version.
 
@@ -115,7 +121,7 @@ def publish(
     """
     controls = controls or {}
     with _writing(root):
-        directories = {router, *controls.values(), *(winner.directory for winner in winners.values())}
+        directories = {router, centroids, *controls.values(), *(winner.directory for winner in winners.values())}
         stored = {directory: store_blob(root / _PARTS, directory) for directory in directories if directory}
         digests = {None: None} | {directory: blob.digest for directory, blob in stored.items()}
         parts = {blob.digest: blob.files for blob in stored.values()}
@@ -133,6 +139,7 @@ def publish(
             controls={name: digests[directory] for name, directory in controls.items()},
             acceptance={slot: dict(rates) for slot, rates in (acceptance or {}).items()},
             evidence=dict(evidence or {}),
+            centroids=digests[centroids],
             parts=parts,
         )
         return _go_live(root, manifest)
@@ -153,7 +160,8 @@ def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
             raise ConfigError(f"bundle {version} is for another target, draft or tokenizer than the live one")
         slot = changed(old.slots[task], decision="rollback", reason=f"as in {version}: {reason}")
         slots = now.manifest.slots | {task: slot}
-        used = {now.manifest.router, *now.manifest.controls.values(), *(slot.part for slot in slots.values())}
+        used = {now.manifest.router, now.manifest.centroids, *now.manifest.controls.values()}
+        used |= {slot.part for slot in slots.values()}
         used |= {_base_of(root, digest) for digest in used}
         parts = {digest: files for digest, files in (old.parts | now.manifest.parts).items() if digest in used}
         return _go_live(root, changed(now.manifest, slots=slots, parts=parts, created=datetime.now(UTC)))
@@ -201,6 +209,11 @@ def show(root: Path, version: str) -> Manifest:
         known = ", ".join(one.version for one in read_manifests(root / _MANIFESTS)) or "none"
         raise ConfigError(f"no bundle {version} can be shown: {manifest}; there are: {known}")
     return manifest
+
+
+def centroids(root: Path, version: str) -> Path | None:
+    """What the tasks of a bundle are recognised by; None in one of an earlier format."""
+    return Bundle(root, show(root, version)).centroids
 
 
 def diff(root: Path, before: str, after: str) -> list[BundleChange]:

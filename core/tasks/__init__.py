@@ -1,11 +1,12 @@
 """Tasks: finding them in prompts without labels, and predicting the task of a new prompt.
 
 embedding, clustering, names        prompts as points; k-means and the number of tasks; a readable name per task
+identity                            the tasks of a new partition that were tasks before
 classifier, classifier_training     the task classifier (Mamba), which the service's router runs; its training
 rewording, rewording_rules          prompts in other words, for training and testing the classifier
 
-This room imports nothing of `core` but `core.errors`. The service imports `classifier` alone; `train_jobs` and the
-bench import the rest.
+This room imports nothing of `core` but `core.errors`. The service imports `classifier` alone, its command line
+`identity`; `train_jobs` and the bench import the rest.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from core.bundle.manifest import Manifest, Slot
+    from core.bundle.store import BundleChange
+    from core.tasks.identity import TaskChange
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -91,7 +93,10 @@ def diff(
     root: Root = BUNDLE_DIR,
     as_json: AsJson = False,
 ) -> None:
-    """Show what changes from version A to version B: drafts by task, then router, target, draft and tokenizer.
+    """Show what changes from version A to version B: tasks, then their drafts, router, target, draft and tokenizer.
+
+    A task is `kept` (if need be under another name), `new`, `split` off from a kept one, `merged` into one, or
+    `vanished`. Bundles of earlier versions, which lack the centroids of their tasks, do not tell.
 
     Example: `taskspec bundles diff 81cb1f890ca658e1 0f2c4e8a1b3d5f79 --root build/bundles`
 
@@ -99,7 +104,7 @@ def diff(
     """
     from core.bundle import store as bundle
 
-    changes = bundle.diff(root, before, after)
+    changes: list[TaskChange | BundleChange] = [*_task_changes(root, before, after), *bundle.diff(root, before, after)]
     if as_json:
         _write([_plain(change) for change in changes])
         return
@@ -107,6 +112,15 @@ def diff(
     for change in changes:
         table.add_row(change.what, _side(change.before), _side(change.after))
     _print(table if changes else "they serve the same")
+
+
+def _task_changes(root: Path, before: str, after: str) -> tuple[TaskChange, ...]:
+    from core.bundle import store as bundle
+    from core.tasks.identity import TaskCentroids, compare
+
+    parts = [bundle.centroids(root, version) for version in (before, after)]
+    old, new = (TaskCentroids.load(part) if part else None for part in parts)
+    return compare(old, new) if old and new else ()
 
 
 def _facts(manifest: Manifest) -> str:

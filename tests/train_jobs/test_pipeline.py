@@ -20,6 +20,7 @@ from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import adapted_model, is_adapter
 from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
+from core.tasks.identity import TaskCentroids
 from tests.train_jobs.retraining import Retraining
 from train_jobs import vocabularies
 from train_jobs.artefacts import SPLITS
@@ -50,6 +51,8 @@ def test_it_ends_in_a_bundle_of_the_promoted_drafts(retrained: Retraining) -> No
     }
     assert (live.bundle.router is None) == winners.one_draft  # one slot needs no router
     assert live.bundle.control("base") is not None
+    assert live.bundle.centroids is not None
+    assert TaskCentroids.load(live.bundle.centroids).names == retrained.workspace.tasks().names
     for task, slot in manifest.slots.items():
         assert (slot.part is None) == (slot.decision == GENERAL), task
         assert slot.decision in slot.scores

@@ -44,7 +44,7 @@ def _page(findings: Findings, drawn: dict[str, bytes]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters |= {name: getattr(wording, name) for name in ("duration", "signed", "listed", "counted")}
+    pages.filters |= {name: getattr(wording, name) for name in ("duration", "signed", "listed", "counted", "change")}
     return pages.get_template(_TEMPLATE).render(
         found=findings,
         tasks=[slot for slot in findings.slots if slot.task != _ALL],

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.tasks.identity import TaskChange
+
+_CHANGES = {
+    "kept": "{after} is kept",
+    "split": "{after} split off from {before}",
+    "new": "{after} is new",
+    "merged": "{before} went into {after}",
+    "vanished": "{before} vanished",
+}
 KINDS = {kind: kind for kind in ("general", "live", "base", "continued", "mixed", "task")}
 
 _MINUTE, _HOUR = 60, 3600
@@ -39,6 +48,11 @@ def listed(words: Sequence[object]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *first, last = map(str, words)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def change(found: TaskChange) -> str:
+    """Such as `protons-moles split off from mass-acid`."""
+    return _CHANGES[found.what].format(before=found.before, after=found.after)
 
 
 def counted(count: int, word: str) -> str:

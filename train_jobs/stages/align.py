@@ -14,14 +14,13 @@ from typing import Any
 
 import ray
 
-from core.bundle.store import open_live
 from core.distill.alignment import Alignment, TrainingStep, align
 from core.model.loader import adapted_model, is_adapter
 from core.tasks import GENERAL
 from train_jobs.artefacts import LIVE, Collected, FittedDrafts, LiveDrafts, write_json
 from train_jobs.candidates import TASK, draft_name, trial_name
 from train_jobs.findings import RunTime
-from train_jobs.models import model_directory, model_pair, replay_terms
+from train_jobs.models import live_bundle, model_directory, replay_terms
 from train_jobs.progress import Progress, ReportProgress
 from train_jobs.training_runs import TrainingRun, base_runs, rank_trials, specialised_runs
 from train_jobs.workers import at_most
@@ -46,12 +45,10 @@ def run(work: Workspace, progress: Progress) -> None:
 
 def live_drafts(work: Workspace) -> LiveDrafts:
     """What the live bundle serves the tasks found now with; the general slot serves tasks unknown to it."""
-    bundle, tasks = open_live(work.config.bundles).bundle, work.tasks()
+    bundle, tasks = live_bundle(work.config), work.tasks()
     if bundle is None:
         return LiveDrafts()
     manifest = bundle.manifest
-    if (manifest.target, manifest.draft, manifest.id_map) != model_pair(work.config):
-        return LiveDrafts()
     serving = {slot: slot if slot in manifest.slots else GENERAL for slot in (*tasks.names, GENERAL)}
     found = {slot: bundle.directory(name) for slot, name in serving.items()}
     slots = {slot: directory for slot, directory in found.items() if directory is not None}

@@ -1,12 +1,14 @@
 """Stage 2, partition: the tasks in the training prompts, found without labels, and the task of every prompt.
 
-The prompts are embedded by Ray Data, which takes most of the stage's time.
+Tasks that the live bundle knows keep their names, so that their drafts and evidence carry over. The prompts are
+embedded by Ray Data, which takes most of the stage's time.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,9 +18,10 @@ import ray
 from core.errors import ConfigError
 from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
 from core.tasks.embedding import Encode, Matrix, sentence_encoder
-from train_jobs.artefacts import SPLITS, Split, TaskAssignment, save_embeddings
-from train_jobs.config import PartitionConfig
-from train_jobs.models import target_tokenizer
+from core.tasks.identity import Recognised, TaskCentroids, recognise
+from train_jobs.artefacts import CHANGES, SPLITS, Split, TaskAssignment, save_embeddings, write_json
+from train_jobs.config import PartitionConfig, RetrainConfig
+from train_jobs.models import live_bundle, target_tokenizer
 from train_jobs.progress import Progress, ReportProgress
 from train_jobs.workers import at_once, resources
 from train_jobs.workspace import Workspace
@@ -55,14 +58,25 @@ def assign(
     return found | {"train": partition.labels.tolist()}
 
 
+def recognised(config: RetrainConfig, partition: TaskPartition, embeddings: Matrix) -> Recognised:
+    """The names of the tasks: those of the live bundle where it knows them, by the embeddings [n, d] of the prompts."""
+    bundle = live_bundle(config)
+    if bundle is None or bundle.centroids is None:
+        return Recognised(partition.names, ())
+    new = TaskCentroids.of(config.partition.embedder, partition.names, partition.labels, embeddings)
+    return recognise(TaskCentroids.load(bundle.centroids), new, partition.labels, embeddings)
+
+
 def _find(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> None:
     """Write the partition, the task of every prompt, and the embeddings."""
     config, directory = work.config.partition, work.steps["partition"].directory
     ends = np.cumsum([len(texts[split]) for split in SPLITS])
     embeddings: dict[Split, Matrix] = dict(zip(SPLITS, np.split(vectors, ends[:-1]), strict=True))
     partition = find_tasks(texts["train"], embeddings["train"], k=config.k, max_k=config.max_k)
+    found = recognised(work.config, partition, embeddings["train"])
     save_embeddings(directory, embeddings)
-    TaskAssignment.save(directory, partition, assign(partition, texts, embeddings))
+    write_json(directory / CHANGES, found.changes)
+    TaskAssignment.save(directory, replace(partition, names=found.names), assign(partition, texts, embeddings))
 
 
 def _embed(texts: Sequence[str], config: PartitionConfig, report: ReportProgress) -> Matrix:

@@ -18,6 +18,8 @@ def run(work: Workspace, progress: Progress) -> None:
     slots, drafts, seed = winners.slots, work.drafts(), work.config.align.seeds[0]
     mixed = drafts.draft(draft_name(MIXED, GENERAL, None, seed))
     base = drafts.base(seed) if base_runs(work) else None
+    centroids = directory / "centroids"
+    work.centroids().save(centroids)
     with progress.stage("publish", 1) as report:
         manifest = publish(
             work.config.bundles,
@@ -29,6 +31,7 @@ def run(work: Workspace, progress: Progress) -> None:
             controls={GENERAL: None, BASE: base, MIXED: mixed},
             acceptance=winners.acceptance,
             evidence=winners.evidence,
+            centroids=centroids,
         )
         replace(directory / "version", manifest.version.encode())
         report("bundle", 1, 1, manifest.version)

@@ -60,6 +60,7 @@ class _FindingsBuilder:
             pairs=curves.pairs,
             ks=curves.ks,
             losses=curves.losses,
+            changes=work.task_changes(),
             runs=[drafts.curve(run.name) for run in planned_runs(work)],
             seconds=dict(seconds),
         )

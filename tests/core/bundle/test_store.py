@@ -90,6 +90,26 @@ def test_what_later_formats_added_does_not_change_the_version_of_older_bundles(t
     assert newer.version != publish(root, winners, router=None, **NAMES).version
 
 
+def test_the_centroids_are_a_part_that_a_rollback_keeps_and_older_bundles_lack(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    old = publish_adapters(root, tmp_path, 1)
+    assert bundle.centroids(root, old.version) is None
+    file = root / "manifests" / f"{old.version}.json"
+    older = json.loads(file.read_text())
+    assert older.pop("centroids") is None
+    file.write_text(json.dumps(older))
+    assert served(root) == old
+    winners = {"math": Winner(directory=None, decision="general", reason="")}
+    new = publish(root, winners, router=None, **NAMES, centroids=adapter(tmp_path / "centroids", 7))
+    assert new.version != publish(root, winners, router=None, **NAMES).version
+    publish(root, winners, router=None, **NAMES, centroids=tmp_path / "centroids")
+    back = rollback(root, "math", old.version, "worse")
+    prune(root, keep=1)
+    kept = bundle.centroids(root, back.version)
+    assert kept is not None
+    assert content(kept) == content(tmp_path / "centroids") == served(root).parts[kept.name]
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     root = tmp_path / "root"
     before = publish_adapters(root, tmp_path, 1)

@@ -6,12 +6,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from core.bundle.manifest import Manifest
-from core.bundle.store import rollback
+from core.bundle.store import publish, rollback
+from core.tasks.identity import TaskCentroids
 from serve_app.cli.main import main
-from tests.core.bundle.bundles import publish_adapters
+from tests.core.bundle.bundles import NAMES, publish_adapters
 
 
 @pytest.fixture
@@ -81,6 +83,30 @@ def test_diff_tells_what_changed_and_nothing_else(published: list[Manifest], bun
     assert str(published[1].slots["math"].part)[:12] in out
     assert "code" not in out
     assert bundles("diff", versions[0], versions[0]) == (0, "they serve the same\n")
+
+
+def test_diff_tells_what_became_of_the_tasks(tmp_path: Path, bundles: Any) -> None:
+    versions = [
+        tasks_published(tmp_path, {"math": (1, 0), "code": (0, 1)}),
+        tasks_published(tmp_path, {"math": (1, 0.1), "proofs": (1, -0.5), "chat": (-1, -1)}),
+    ]
+    assert json.loads(bundles("diff", *versions, "--json")[1]) == [
+        {"what": "kept", "before": "math", "after": "math"},
+        {"what": "split", "before": "math", "after": "proofs"},
+        {"what": "new", "before": None, "after": "chat"},
+        {"what": "vanished", "before": "code", "after": None},
+    ]
+    lines = [line.split() for line in bundles("diff", *versions)[1].splitlines()]
+    assert ["split", "math", "proofs"] in lines
+    assert ["vanished", "code", "-"] in lines
+
+
+def tasks_published(directory: Path, tasks: dict[str, tuple[float, float]]) -> str:
+    """Version of a bundle that knows the centroids of these tasks and serves none of them."""
+    centroids = directory / "-".join(tasks)
+    points = np.array(list(tasks.values()), np.float32)
+    TaskCentroids("one", tuple(tasks), (60,) * len(tasks), points).save(centroids)
+    return publish(directory / "bundles", {}, router=None, **NAMES, centroids=centroids).version
 
 
 def test_a_rolled_back_slot_is_shown_with_its_reason(tmp_path: Path, published: list[Manifest], bundles: Any) -> None:

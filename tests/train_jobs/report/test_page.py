@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from core.confidence_intervals import Difference
+from core.tasks.identity import TaskChange
 from tests.train_jobs.report.invented import TASKS, invented
 from train_jobs.findings import Findings
 from train_jobs.report.page import write_report
@@ -243,6 +244,21 @@ def test_names_that_plots_cannot_show_are_numbers_there(names: Sequence[str | No
     found = invented((0,), tasks)
     page = report(bare(slots=found.slots, routing=found.routing, runs=found.runs[-2:]), tmp_path)
     assert all(task in page.text for task in tasks)
+
+
+def test_what_became_of_the_tasks_of_the_live_bundle(tmp_path: Path) -> None:
+    changes = [
+        TaskChange("kept", "mass-acid", "mass-acid"),
+        TaskChange("split", "mass-acid", "protons-moles"),
+        TaskChange("new", None, "print<b>"),
+        TaskChange("merged", "essay-poem", "mass-acid"),
+        TaskChange("vanished", "left-false", None),
+    ]
+    assert (
+        "Against the tasks of the bundle that was live, mass-acid is kept, protons-moles split off from mass-acid, "
+        "print<b> is new, essay-poem went into mass-acid and left-false vanished."
+    ) in report(bare(changes=changes), tmp_path).text
+    assert "that was live" not in report(bare(), tmp_path).text
 
 
 def test_a_draft_that_is_live_and_one_that_was_not_trained(tmp_path: Path) -> None:
