@@ -18,8 +18,8 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     draft       the draft engine: proposals, and branches drafted ahead             sampling, model, wire, policy
     verify      the verify engine: batches, the commit rule, links to drafts,
                 proposals looked up without a draft                                 those of draft, and text
-    distill     learning a draft from the target's answers                          sampling, model, bundle, policy,
-                                                                                verify
+    distill     learning a draft from the target's answers                          sampling, model, bundle, tasks,
+                                                                                policy, verify
 
 Beside the rooms lie the nouns that every room may import: errors, settings, generation and confidence_intervals.
 `model_names` says which directory a configuration means by a model's name; it imports family, smollm2 and gguf.

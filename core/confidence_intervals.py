@@ -70,6 +70,19 @@ class Difference(NamedTuple):
         """True if the whole interval lies above 0."""
         return self.low > 0.0
 
+    @property
+    def worse(self) -> bool:
+        """True if the whole interval lies below 0."""
+        return self.high < 0.0
+
+
+def over_prompts(records: Sequence[Counts], prompts: Sequence[Hashable], figure: Figure, seed: int = 0) -> Estimate:
+    """The figure of one draft. Records of the same prompt are drawn together. Raises ValueError without records."""
+    if not prompts:
+        raise ValueError("there is no figure: no records")
+    sums = _sums(records, prompts, figure)
+    return estimate(len(sums), lambda drawn: _ratio(drawn @ sums), seed)
+
 
 def compare(
     candidate: Sequence[Counts],

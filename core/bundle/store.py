@@ -211,6 +211,14 @@ def show(root: Path, version: str) -> Manifest:
     return manifest
 
 
+def open_version(root: Path, version: str) -> Bundle:
+    """A bundle with every byte checked, whether it is live or not. Raises `ConfigError` if there is a problem."""
+    manifest = show(root, version)
+    if wrong := _part_problems(root, manifest):
+        raise ConfigError(f"bundle {version} is damaged: {wrong[0]}")
+    return Bundle(root, manifest)
+
+
 def centroids(root: Path, version: str) -> Path | None:
     """What the tasks of a bundle are recognised by; None in one of an earlier format."""
     return Bundle(root, show(root, version)).centroids
@@ -227,25 +235,26 @@ def diff(root: Path, before: str, after: str) -> list[BundleChange]:
     return [change for change in changes if change.before != change.after]
 
 
-def prune(root: Path, keep: int) -> None:
+def prune(root: Path, keep: int) -> list[str]:
     """Delete all but the `keep` (at least 1) bundles that were live last, and the parts that only the others use.
 
-    A deleted bundle cannot be rolled back to. Parts that a service has loaded may be deleted.
+    Returns the deleted versions. They cannot be rolled back to. Parts that a service has loaded may be deleted.
     """
     with _writing(root):
         live = open_live(root).bundle
         if live is None:
-            return
+            return []
         earlier, _ = read_history(root / _LIVE)
         versions = list(dict.fromkeys([live.manifest.version, *earlier]))[: max(1, keep)]
         write_history(root / _LIVE, versions)
         kept = [manifest for manifest in read_manifests(root / _MANIFESTS) if manifest.version in versions]
-        for file in (root / _MANIFESTS).glob("*.json"):
-            if file.stem not in versions:
-                file.unlink()
+        others = [file for file in (root / _MANIFESTS).glob("*.json") if file.stem not in versions]
+        for file in others:
+            file.unlink()
         for directory in (root / _PARTS).iterdir():
             if not any(directory.name in manifest.parts for manifest in kept):
                 shutil.rmtree(directory)
+        return sorted(file.stem for file in others)
 
 
 def _base_of(root: Path, part: str | None) -> str | None:

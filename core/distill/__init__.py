@@ -6,9 +6,10 @@ answering, dataset          answers for prompts that have none; the target's log
 learner, alignment          the draft during training; the training loop with early stopping and checkpoints
 replay, promotion           acceptance of any draft on recorded answers; the choice of the draft for a slot
 competition                 replay of a draft beside what the verify engine looks up
+shadow                      replay of one bundle's drafts against another's, as a service would have routed its answers
 vocabulary_size             the choice of a draft vocabulary's size, by cost and acceptance as measured
 
 This room imports `core.model`, `core.sampling`, `core.policy`, `core.verify` (answering and competition: the engine
-that serves, and its sources) and `core.bundle` (atomic files, the evidence in a manifest). Of the service only the
-ingress imports it, for the traces.
+that serves, and its sources), `core.tasks` (shadow: the router) and `core.bundle` (atomic files, the evidence in a
+manifest, bundles). Of the service the ingress imports it for the traces, and the command line for shadows.
 """

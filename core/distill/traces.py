@@ -142,7 +142,13 @@ class TraceStore:
 
     def __iter__(self) -> Iterator[Trace]:
         """All traces, the oldest first. A shard that cannot be read is renamed, counted and skipped."""
+        return self.since(0.0)
+
+    def since(self, moment: float) -> Iterator[Trace]:
+        """The traces of shards written at this Unix time or later: all that ended since then, and some others."""
         for shard in self.shards():
+            if int(_named(shard)["at"]) < moment * 1e9:
+                continue
             try:
                 content = shard.read_bytes()
             except FileNotFoundError:  # deleted by a writer meanwhile

@@ -5,8 +5,8 @@ identity                            the tasks of a new partition that were tasks
 classifier, classifier_training     the task classifier (Mamba), which the service's router runs; its training
 rewording, rewording_rules          prompts in other words, for training and testing the classifier
 
-This room imports nothing of `core` but `core.errors`. The service imports `classifier` alone, its command line
-`identity`; `train_jobs` and the bench import the rest.
+This room imports nothing of `core` but `core.errors`. The service imports `classifier` alone, as does
+`core.distill.shadow`, its command line `identity`; `train_jobs` and the bench import the rest.
 """
 
 from __future__ import annotations

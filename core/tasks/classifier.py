@@ -142,6 +142,7 @@ def _mamba(config: ClassifierConfig, device: str) -> MambaModel:
     if device == "cpu":
         for name in _KERNELS:
             sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None marks a package as not found
+        logging.getLogger("transformers.integrations.hub_kernels").setLevel(logging.ERROR)  # it warns of their absence
     from transformers import MambaConfig, MambaModel
 
     kernels = [name for name in _KERNELS if sys.modules.get(name)]

@@ -1,4 +1,4 @@
-"""`taskspec bundles`: lists, shows and compares what training has published."""
+"""`taskspec bundles`: lists, shows, compares, replays and deletes what training has published."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from core.errors import ConfigError
 from core.family import BUNDLE_DIR
 
 if TYPE_CHECKING:
@@ -112,6 +113,92 @@ def diff(
     for change in changes:
         table.add_row(change.what, _side(change.before), _side(change.after))
     _print(table if changes else "they serve the same")
+
+
+@app.command()
+def shadow(
+    version: Version,
+    config: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME_OR_YAML",
+            help="The service: a shipped configuration or a YAML file; it names models, `bundle` and `traces`.",
+            show_default=False,
+        ),
+    ],
+    since: Annotated[str, typer.Option(metavar="PERIOD", help="Answers that ended in it: 90m, 24h, 7d.")] = "24h",
+    most: Annotated[int, typer.Option(min=1, help="Most answers to replay; of more, so many are drawn.")] = 1000,
+    against: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Another bundle to compare with.", show_default="the live one")
+    ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The traces.", show_default="the service's traces.directory"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay what a service answered with the drafts of a bundle, and tell whether it is better than the live one.
+
+    Answers do not depend on drafts. So the acceptance that a bundle would have had on them is exact, and needs no pass
+    of the target: a quarter of a minute for 1,000 answers of the family. Each prompt goes to the slot that the service
+    would begin with, whose draft proposes `draft.num_speculative_tokens` for every pass. Both bundles are replayed on
+    the same answers. The candidate is better or worse if the 95 % interval of the difference in acceptance rate lies on
+    one side of 0. Tasks are those that the candidate's router tells.
+
+    Not replayed are moves to another draft within an answer, lookup, and drafting less where it does not pay. What the
+    service itself measured is therefore another figure, printed beside.
+
+    Example: `taskspec bundles shadow 81cb1f890ca658e1 --config mine.yaml --since 7d`
+
+    With --json an object: `candidate`, `against` (null: no bundle is live), `verdict`, `num_speculative_tokens`,
+    `found` (answers in the period), `skipped`, `all` and, by name, `tasks`. Each of these has `answers`, for
+    `acceptance_rate` and `tokens_per_pass` the `candidate`, `against` and `difference` with `low` and `high`, and
+    `measured_by_the_service`.
+    """
+    from serve_app.cli import shadow as work
+    from serve_app.config import load_config
+
+    settings = load_config(config)
+    directory = traces or (settings.traces.directory if settings.traces else None)
+    if directory is None:
+        raise ConfigError(f"{config} has no `traces` section; write --traces DIR")
+    asked = work.Asked(settings, version, against, directory, since, most)
+    found = work.compared(asked, Console(stderr=True))
+    if as_json:
+        _write(work.as_json(found))
+        return
+    other = "against" if against else "live"
+    table = _table("task", "answers", "figure", "candidate", other, "difference")
+    for row in work.rows(found.found):
+        table.add_row(*row)
+    _print(table)
+    _print(work.sentences(found, since))
+
+
+@app.command()
+def prune(
+    root: Annotated[
+        Path, typer.Option(metavar="DIR", help="The directory that training publishes to.", show_default=False)
+    ],
+    keep: Annotated[int, typer.Option(min=1, help="Bundles to keep: those that were live last.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Delete all but the bundles that were live last, and the drafts that only the others use.
+
+    The live bundle is always kept. Keep also the one that a running service was deployed with: replicas that start
+    later load it. Deleted bundles cannot be rolled back to.
+
+    Example: `taskspec bundles prune --keep 5 --root build/bundles`
+
+    With --json the list of deleted versions.
+    """
+    from core.bundle import store as bundle
+
+    deleted = bundle.prune(root, keep) if bundle.list_bundles(root) else []
+    if as_json:
+        _write(deleted)
+    else:
+        _print(f"deleted {', '.join(deleted)}" if deleted else "nothing to delete")
 
 
 def _task_changes(root: Path, before: str, after: str) -> tuple[TaskChange, ...]:

@@ -122,3 +122,15 @@ def test_an_unknown_version_is_told_with_those_there_are(
     assert code == 2
     assert err.startswith(f"taskspec: no bundle {'0' * 16} can be shown")
     assert published[0].version in err
+
+
+def test_prune_keeps_what_was_live_last_and_tells_what_it_deleted(published: list[Manifest], bundles: Any) -> None:
+    assert bundles("prune", "--keep", "2") == (0, "nothing to delete\n")
+    assert bundles("prune", "--keep", "1") == (0, f"deleted {published[0].version}\n")
+    assert [one["version"] for one in json.loads(bundles("list", "--json")[1])] == [published[1].version]
+    assert bundles("prune", "--keep", "1", "--json") == (0, "[]\n")
+
+
+def test_prune_makes_no_directory(tmp_path: Path, bundles: Any) -> None:
+    assert bundles("prune", "--keep", "1") == (0, "nothing to delete\n")
+    assert not (tmp_path / "bundles").exists()

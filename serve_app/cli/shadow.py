@@ -1,0 +1,189 @@
+"""The work of `taskspec bundles shadow`: a service's traces, replayed with a bundle and with the live one."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from core.bundle.store import Bundle, open_live, open_version
+from core.confidence_intervals import Difference, Estimate
+from core.distill import shadow as shadows
+from core.distill.replay import Terms
+from core.distill.shadow import FIGURES, Drawn, Measured, Part, Serving, Shadow
+from core.distill.traces import TraceStore
+from core.errors import ConfigError
+from core.model.causal_lm import CausalLM
+from core.model.config import ModelConfig
+from core.model.loader import public_name, resolve
+from core.model_names import locate
+from core.text.vocabulary import digest, same_id_map
+from serve_app.config import ServiceConfig
+from serve_app.deployments.loading import load_draft
+from serve_app.terminal.progress import step
+
+_PERIOD = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
+_SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
+_FORMATS = {"acceptance_rate": ".3f", "tokens_per_pass": ".2f"}
+
+
+class Asked(NamedTuple):
+    """What to replay. `against` is a version, or None for the live bundle; `period` is in words, such as 24h."""
+
+    config: ServiceConfig
+    version: str
+    against: str | None
+    traces: Path
+    period: str
+    most: int
+
+
+class Compared(NamedTuple):
+    """The result, and what was compared; `against` is None for the un-adapted draft."""
+
+    version: str
+    against: str | None
+    terms: Terms
+    drawn: Drawn
+    found: Shadow
+
+
+def seconds(period: str) -> float:
+    """Of a period such as 90m, 24h or 7d. Raises `ConfigError`."""
+    found = _PERIOD.fullmatch(period)
+    if found is None:
+        raise ConfigError(f"--since {period}: write a number of minutes, hours or days, such as 90m, 24h or 7d")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def compared(asked: Asked, console: Console) -> Compared:
+    """Draw the traces and replay both bundles on them. Raises `ConfigError` if there are none, or models differ."""
+    began = time.time() - seconds(asked.period)
+    config, root = asked.config, _root(asked.config)
+    with step(console, "Opening the bundles"):
+        candidate = open_version(root, asked.version)
+        against = open_live(root).bundle if asked.against is None else open_version(root, asked.against)
+        for bundle in (candidate, against):
+            _check_fits(config, bundle)
+        terms = _terms(config)
+    with step(console, f"Reading traces in {asked.traces}"):
+        foreign = shadows.foreign_to(candidate.manifest, root, terms)
+        drawn = shadows.draw(TraceStore(asked.traces), began, asked.most, foreign)
+    if not drawn.traces:
+        raise ConfigError(
+            f"{asked.traces}: no answer ended in the last {asked.period}{_skipped(drawn)}.\n"
+            "Write a longer --since or another --traces; a service keeps answers if its YAML has a `traces` section."
+        )
+    with step(console, "Replaying", "Replayed", 2 * len(drawn.traces)) as shown:
+        sides = Serving.of(candidate), Serving.of(against)
+        found = shadows.shadow(*sides, drawn.traces, terms, partial(_load, config), shown.reach)
+    return Compared(asked.version, against.manifest.version if against else None, terms, drawn, found)
+
+
+def rows(found: Shadow) -> Iterator[tuple[str, ...]]:
+    """Lines of a table: task, answers, figure, candidate, the other, difference; all answers are the last task."""
+    for part in (*found.tasks, found.whole):
+        name, answers = part.task or "all", f"{part.answers:,}"
+        for figure in FIGURES:
+            pair, form = part.figures[figure], _FORMATS[figure]
+            cells = _told(pair.candidate, form), _told(pair.against, form), _told(pair.difference, f"+{form}")
+            yield name, answers, figure.replace("_", " "), *cells
+            name = answers = ""
+
+
+def sentences(result: Compared, period: str) -> str:
+    """What the table means, and what it is of."""
+    drawn, whole = result.drawn, result.found.whole
+    gain = _told(whole.figures["acceptance_rate"].difference, "+.3f")
+    verdict = f"{whole.verdict} {'from' if whole.verdict == 'not distinguishable' else 'than'}"
+    against = f"bundle {result.against}" if result.against else "the un-adapted draft"
+    return (
+        f"Bundle {result.version} is {verdict} {against}: {gain} in acceptance rate.\n"
+        f"On {len(drawn.traces):,} of {drawn.found:,} answers of the last {period}{_skipped(drawn)}; "
+        f"{result.terms.num_speculative_tokens} tokens drafted for every pass; intervals are 95 %.\n"
+        + _measured_in_words(whole.measured)
+    )
+
+
+def as_json(result: Compared) -> dict[str, Any]:
+    drawn = result.drawn
+    return {
+        "candidate": result.version,
+        "against": result.against,
+        "verdict": result.found.whole.verdict,
+        "num_speculative_tokens": result.terms.num_speculative_tokens,
+        "found": drawn.found,
+        "skipped": {"foreign": drawn.foreign, "incomplete": drawn.incomplete, "unreadable_files": drawn.unreadable},
+        "all": _part_as_json(result.found.whole),
+        "tasks": {part.task: _part_as_json(part) for part in result.found.tasks},
+    }
+
+
+def _root(config: ServiceConfig) -> Path:
+    if config.bundle is None:
+        raise ConfigError("bundle: the configuration names none; set it to the directory that training publishes to")
+    return Path(locate(config.bundle)).absolute()
+
+
+def _check_fits(config: ServiceConfig, bundle: Bundle | None) -> None:
+    if bundle is None:
+        return
+    manifest, target = bundle.manifest, locate(config.target.model)
+    ours = public_name(config.target.model), public_name(config.draft.model), digest(target)
+    if (manifest.target, manifest.draft, manifest.id_map) != ours:
+        raise ConfigError(
+            f"bundle {manifest.version} is for the target {manifest.target!r} and the draft {manifest.draft!r} with "
+            f"tokenizer {manifest.id_map[:12]}, and the service has {ours[0]!r}, {ours[1]!r} and {ours[2][:12]}.\n"
+            "Write the --config of a service of these models, or another version."
+        )
+
+
+def _terms(config: ServiceConfig) -> Terms:
+    target = locate(config.target.model)
+    num_valid = same_id_map(target, locate(config.draft.model))
+    return Terms(config.draft.num_speculative_tokens, num_valid, ModelConfig.load(resolve(target)).context)
+
+
+def _load(config: ServiceConfig, directory: Path | None) -> CausalLM:
+    """As a pool loads it, but with room for one session."""
+    one = config.draft.model_copy(update={"max_sessions": 1})
+    return load_draft(one, None if directory is None else str(directory), config.target.model)
+
+
+def _skipped(drawn: Drawn) -> str:
+    """In parentheses, if there were any."""
+    counts = {
+        "of other models or an unknown bundle": drawn.foreign,
+        "without prompt, answer or time": drawn.incomplete,
+        "files unreadable or of other dice": drawn.unreadable,
+    }
+    found = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return f" (skipped: {found})" if found else ""
+
+
+def _measured_in_words(measured: Measured) -> str:
+    if not measured.proposed:
+        return "The service measured nothing of drafts on them."
+    rate = measured.accepted / measured.proposed
+    return (
+        f"What the service itself measured, with the drafts and lengths that it chose: acceptance rate {rate:.3f} on "
+        f"{measured.answers:,} of them."
+    )
+
+
+def _told(found: Estimate | Difference, form: str) -> str:
+    value, low, high = found
+    return f"{value:{form}} ({low:{form}} to {high:{form}})"
+
+
+def _part_as_json(part: Part) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        figure: {side: found._asdict() for side, found in pair._asdict().items()}
+        for figure, pair in part.figures.items()
+    }
+    return {"answers": part.answers, **figures, "measured_by_the_service": part.measured._asdict()}
