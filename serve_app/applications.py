@@ -19,14 +19,13 @@ from ray.serve.schema import ApplicationStatus
 
 from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
-from serve_app.config import Actors, load_config, pool_application
+from serve_app.config import CORE, Actors, load_config, pool_application
 from serve_app.deployments.draft_pool import DraftPool
 from serve_app.deployments.ingress import SpeculativeIngress
 from serve_app.deployments.served_models import ServedModels, with_bundle
 from serve_app.deployments.target_verifier import TargetVerifier
 from serve_app.deployments.task_router import TaskRouter
 
-CORE = "taskspec"
 DRAIN_SECONDS = 60.0  # longer than a generation takes, so that downscaling cuts none off
 POLL_SECONDS = 0.1
 HEALTH_SECONDS = 1.0  # Serve replaces a replica after three failed checks in a row
@@ -87,9 +86,19 @@ def pool(args: dict[str, str]) -> Application:
 
 
 def targets(served: ServedModels) -> list[RunTarget]:
-    """Every application of the service."""
-    pools = [RunTarget(draft_application(served, task), pool_application(task), None) for task in served.drafts]
-    return [*pools, RunTarget(core_application(served), CORE, "/")]
+    """Every application of the service. `taskspec scale` may set the replicas of those that Serve does not scale."""
+    config = served.config
+    core = (config.target.actors, config.router.actors, config.ingress.actors)
+    pools = [
+        _target(draft_application(served, task), pool_application(task), None, config.pool_actors(task))
+        for task in served.drafts
+    ]
+    return [*pools, _target(core_application(served), CORE, "/", *core)]
+
+
+def _target(application: Application, name: str, route: str | None, *parts: Actors) -> RunTarget:
+    """Serve takes an external scaler, or scales itself."""
+    return RunTarget(application, name, route, external_scaler_enabled=all(one.autoscaling is None for one in parts))
 
 
 def run(served: ServedModels, host: str, port: int) -> Iterator[int]:

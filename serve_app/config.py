@@ -21,6 +21,7 @@ from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.settings import Section, read_settings
 
+CORE = "taskspec"  # the application of ingress, router and verifier
 _SLUG_LENGTH = 40  # characters of a task's name in the name of its application
 
 

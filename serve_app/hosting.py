@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from rich.console import Console
 
 from core.errors import TaskSpecError
 from serve_app.config import Actors
+from serve_app.connection import connect
 from serve_app.deployments.served_models import ServedModels
-from serve_app.local_cluster import Jobs, local_cluster, silence_ray
+from serve_app.local_cluster import Jobs, announce, local_cluster
 from serve_app.terminal.progress import step
 
 LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # of an address that stands for every interface
@@ -49,7 +49,10 @@ def local_service(
         try:
             with step(console, "Starting Ray on this machine", "Ray started"):
                 takes_jobs = cluster.enter_context(local_cluster(cpus, gpus, resources, jobs=jobs))
-            yield LocalService(_deploy(served, host, port, LOOPBACK_OF.get(host, host), console), takes_jobs)
+            url = _deploy(served, host, port, LOOPBACK_OF.get(host, host), console)
+            if takes_jobs is not None:
+                announce(url, takes_jobs)
+            yield LocalService(url, takes_jobs)
         finally:
             with step(console, "Stopping the service"):
                 cluster.close()
@@ -63,17 +66,14 @@ class ClusterService(NamedTuple):
 
 
 def cluster_service(served: ServedModels, host: str, port: int, address: str, console: Console) -> ClusterService:
-    """Deploy on the Ray cluster at `address`, which keeps the service running. Raises `StartFailed`."""
-    with step(console, f"Connecting to the Ray cluster at {address}", "Connected"):
-        silence_ray()
-        import ray
+    """Deploy on the Ray cluster at `address`, which keeps the service running.
 
-        try:
-            cluster = ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            # Ray finds out by itself that a token is needed only if the address is `auto`.
-            hint = "if it requires a token, set RAY_AUTH_MODE=token"
-            raise StartFailed(f"no Ray cluster answers at {address} ({error}); {hint}") from error
+    Raises `NotReached` and `StartFailed`.
+    """
+    with step(console, f"Connecting to the Ray cluster at {address}", "Connected"):
+        cluster = connect(address)
+    import ray
+
     head = ray.get_runtime_context().gcs_address.rpartition(":")[0]
     url = _deploy(served, host, port, head if host in LOOPBACK_OF else host, console)
     token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""

@@ -6,6 +6,7 @@ no process or file of the cluster is left, jobs included.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -31,6 +32,9 @@ PLENTY = 10_000.0  # of every custom resource: these name types of node, and thi
 GRACE_SECONDS = 5.0
 # Ray puts sockets into its directory. Their paths are limited to about 100 bytes, too few for some TMPDIRs.
 SHORT_TEMP = "/tmp"
+PREFIX = "taskspec-"
+TOKEN = "token"
+SERVICE = "service.json"  # in the directory of a cluster that runs one
 # Ray opens some forty listeners and a hundred connections on ephemeral ports (Linux: from 32768 up) when it starts, so
 # that a port chosen among those may be taken before it is used. This range lies between the ports of Ray's workers and
 # those of Serve's replicas; each process goes through it in an order of its own.
@@ -46,6 +50,14 @@ class Jobs(NamedTuple):
     token_file: Path
 
 
+class RunningService(NamedTuple):
+    """A service on this machine: its base URL, the address of its Ray, and the file with that Ray's token."""
+
+    url: str
+    address: str
+    token_file: Path
+
+
 @contextmanager
 def local_cluster(cpus: float, gpus: float, resources: set[str], *, jobs: bool = False) -> Iterator[Jobs | None]:
     """A Ray cluster with logical `cpus` for the service, all cores of the machine for jobs, and `resources`.
@@ -53,8 +65,8 @@ def local_cluster(cpus: float, gpus: float, resources: set[str], *, jobs: bool =
     Raises `ConfigError` if the machine has fewer than `gpus` GPUs. With `jobs` it has a dashboard, on loopback.
     """
     raise_on_signals()
-    directory = tempfile.mkdtemp(prefix="taskspec-", dir=SHORT_TEMP)
-    token_file = Path(directory, "token")
+    directory = tempfile.mkdtemp(prefix=PREFIX, dir=SHORT_TEMP)
+    token_file = Path(directory, TOKEN)
     dashboard = free_port(LOOPBACK) if jobs else None
     try:
         _create_token(token_file)
@@ -65,6 +77,28 @@ def local_cluster(cpus: float, gpus: float, resources: set[str], *, jobs: bool =
         with _signals_ignored():
             _stop()
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def announce(url: str, jobs: Jobs) -> None:
+    """Let other commands find the service on this cluster, for as long as the cluster lasts."""
+    import ray
+
+    service = {"url": url, "address": ray.get_runtime_context().gcs_address, "pid": os.getpid()}
+    jobs.token_file.with_name(SERVICE).write_text(json.dumps(service))
+
+
+def running_services() -> list[RunningService]:
+    """The services of this user that were announced and still run."""
+    found = []
+    for directory in sorted(Path(SHORT_TEMP).glob(f"{PREFIX}*")):
+        file = directory / SERVICE
+        with suppress(OSError, ValueError, KeyError):  # there is none yet, or it is being written or removed
+            # A Ray can run code in who connects to it, and any user can write here: another's file is passed over.
+            if file.stat().st_uid == os.getuid():
+                service = json.loads(file.read_text())
+                if psutil.pid_exists(service["pid"]):
+                    found.append(RunningService(service["url"], service["address"], directory / TOKEN))
+    return found
 
 
 def free_port(host: str) -> int:
@@ -119,6 +153,11 @@ def _create_token(token_file: Path) -> None:
     """Create a token for this cluster; Ray would use one in the home directory, or write one there."""
     token_file.touch(mode=0o600)
     token_file.write_text(secrets.token_hex(32))
+    use_token(token_file)
+
+
+def use_token(token_file: Path) -> None:
+    """Let Ray, which reads this when it is imported, use the token of one cluster."""
     os.environ.pop("RAY_AUTH_TOKEN", None)  # of another cluster; Ray would prefer it
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token_file))
 

@@ -26,6 +26,7 @@ from core.model_names import locate, smollm2_is_installed
 from core.tasks import GENERAL
 from serve_app.cli import bundles as bundles_cli
 from serve_app.cli import chat as chat_cli
+from serve_app.cli import operations as operations_cli
 from serve_app.config import ServiceConfig, load_config
 from serve_app.load import cli as load_cli
 from serve_app.terminal.progress import step
@@ -108,6 +109,8 @@ def serve(
 
     Example: `taskspec serve --port 8001`
 
+    From another terminal `taskspec status` shows how the parts do, and `taskspec scale` sets their replicas.
+
     With --address it deploys on a running Ray cluster and returns; the service stays up there.
 
     Example, on the head node: `taskspec serve --config llama2-13b --address auto --host 0.0.0.0`
@@ -141,6 +144,8 @@ def own_ray(gpus: float) -> Iterator[None]:
 
 app.command()(chat_cli.chat)
 app.command()(load_cli.bench)
+app.command()(operations_cli.status)
+app.command()(operations_cli.scale)
 app.add_typer(bundles_cli.app, name="bundles")
 for _entry in entry_points(group=COMMANDS):
     _entry.load()(app, own_ray)
@@ -198,7 +203,7 @@ def _keep_up(served: ServedModels, host: str, port: int, console: Console) -> No
         try:
             _print_usage(service.url, served.config, console)
             _print_retraining(service.jobs, console)
-            console.print("Ctrl-C stops it.")
+            console.print("taskspec status shows how it does, from another terminal. Ctrl-C stops it.", highlight=False)
             while True:
                 signal.pause()
         except KeyboardInterrupt:

@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
-from core.generation import GenerationRequest
+from core.generation import GenerationRequest, Run
 from core.model.config import ModelConfig
 from core.model.loader import resolve
 from core.model_names import locate
@@ -32,6 +32,7 @@ from core.wire.messages import OpenSession
 from serve_app.config import pool_application
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
+from serve_app.deployments.ingress_report import IngressReport
 from serve_app.deployments.metrics import Metrics, Move, MoveMetrics
 from serve_app.deployments.serve_calls import cancel_call, replica_lost
 from serve_app.deployments.served_models import ServedModels
@@ -71,6 +72,8 @@ class SpeculativeIngress:
         self._router = router
         self._pools: dict[str, Handle] = {}
         self._counts: Counter[str] = Counter()
+        self._proposed: Counter[str] = Counter()  # by drafts, by task
+        self._accepted: Counter[str] = Counter()
         self.moves: Counter[Move] = Counter()
         self._metrics, self._move_metrics = Metrics("ingress", gauges=frozenset()), MoveMetrics()
         self._traces = None if config.traces is None else TraceRecorder(served)
@@ -118,6 +121,17 @@ class SpeculativeIngress:
     def counts(self) -> Counter[str]:
         """Generations, the Serve calls made for them, sessions that went without a draft, and moves to other drafts."""
         return self._counts
+
+    def report(self) -> IngressReport:
+        """What `taskspec status` shows of this replica."""
+        return IngressReport(
+            self.model_name,
+            self._bundle,
+            self.tasks,
+            self._proposed,
+            self._accepted,
+            None if self._traces is None else self._traces.counts(),
+        )
 
     async def check_health(self) -> None:
         """A replica that answers is healthy."""
@@ -182,6 +196,7 @@ class SpeculativeIngress:
                 self._heard_at = time.monotonic()
                 received.add(choice, run)
                 task = wiring.task(choice) if wiring is not None else GENERAL
+                self._count(task, run)
                 if wiring is not None:
                     wiring.take(choice, run)
                 yield ChoiceRun(choice, run, task)
@@ -189,6 +204,11 @@ class SpeculativeIngress:
             cancel_call(stream)
             if wiring is not None:
                 wiring.stop()
+
+    def _count(self, task: str, run: Run) -> None:
+        if run.source == "draft":
+            self._proposed[task] += run.proposed
+            self._accepted[task] += run.accepted
 
     async def _pause(self, error: RayError, losses: int) -> None:
         """Wait before the next verifier is called; raises if none should be."""

@@ -41,9 +41,13 @@ class TraceRecorder:
             return None
         return Recording(received, wiring, self._keep)
 
+    def counts(self) -> Counter[str]:
+        """What was written and dropped. The writer's thread may count meanwhile, so this is a copy."""
+        return self._writer.counts.copy()
+
     def export(self) -> None:
-        """Export what was written and dropped. The writer's thread may count meanwhile, so a copy is read."""
-        self._metrics.export(self._writer.counts.copy())
+        """Export what was written and dropped."""
+        self._metrics.export(self.counts())
 
     def close(self) -> None:
         """Write what waits; nothing may be recorded afterwards."""

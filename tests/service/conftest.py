@@ -20,8 +20,8 @@ from ray.serve import RunTarget
 from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from serve_app import applications
-from serve_app.applications import CORE, core_application, draft_application, targets
-from serve_app.config import ServiceConfig, Traces, load_config, pool_application
+from serve_app.applications import core_application, draft_application, targets
+from serve_app.config import CORE, ServiceConfig, Traces, load_config, pool_application
 from serve_app.deployments.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port
 from tests.service import adversarial, misled_router, unhurried_verifier
@@ -111,10 +111,11 @@ def _as_tested(target: RunTarget, served: ServedModels) -> RunTarget:
         if target.name == CORE:
             patch.setattr(applications, "TargetVerifier", unhurried_verifier.TargetVerifier)
             patch.setattr(applications, "TaskRouter", misled_router.TaskRouter)
-            return RunTarget(core_application(served), CORE, "/")
+            return RunTarget(core_application(served), CORE, "/", external_scaler_enabled=True)
         if target.name == pool_application(ADVERSARIAL):
             patch.setattr(applications, "DraftPool", adversarial.DraftPool)
-            return RunTarget(draft_application(served, ADVERSARIAL), target.name, None)
+            application = draft_application(served, ADVERSARIAL)
+            return RunTarget(application, target.name, None, external_scaler_enabled=True)
     return target
 
 

@@ -8,8 +8,7 @@ import httpx2 as httpx
 import pytest
 import ray
 
-from serve_app.applications import CORE
-from serve_app.config import pool_application
+from serve_app.config import CORE, pool_application
 from tests.service.conftest import Service, chat
 
 pytestmark = pytest.mark.cluster

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +20,7 @@ from serve_app.cli import main as cli_main
 from serve_app.cli.main import app, main
 from serve_app.config import ServiceConfig
 from serve_app.demo.table import DemoTable
+from serve_app.local_cluster import running_services
 from tests.core.bundle.bundles import publish_adapters
 from tests.serve_app.command import Command
 
@@ -39,7 +41,7 @@ def help_of(*command: str) -> str:
 
 
 def test_help_lists_the_commands() -> None:
-    assert {"demo", "serve", "bundles"} <= set(help_of().split())
+    assert {"demo", "serve", "status", "scale", "bundles"} <= set(help_of().split())
 
 
 def test_training_adds_its_commands_by_its_entry_point() -> None:
@@ -123,6 +125,11 @@ def test_a_message_goes_to_what_stderr_is_now(monkeypatch: pytest.MonkeyPatch) -
     [
         ("demo", ("Example: taskspec demo", "leave nothing running", "--json", "Exit code 0 if every answer is equal")),
         ("serve", ("Example: taskspec serve", "Nothing is left running", "--address", "curl", "starts a retraining")),
+        ("status", ("Example: taskspec status", "--address auto", "--json", "since the ingress began")),
+        (
+            "scale",
+            ("Example: taskspec scale math=4 general=2", "no answer is cut off", "until the service is deployed"),
+        ),
         ("bundles list", ("Example: taskspec bundles list", "--root", "live (true or false)")),
         ("bundles show", ("Example: taskspec bundles show", "--json the manifest")),
         ("bundles diff", ("Example: taskspec bundles diff", "what, before, after")),
@@ -179,6 +186,20 @@ def test_a_bundle_for_another_draft_is_told_before_anything_starts(
     assert "is for the target 'target-13b', and target.model is 'family:target'" in err
 
 
+def status_of(url: str) -> dict[str, Any]:
+    """What `taskspec status` says in another terminal about the service at this URL, one of several perhaps."""
+    [service] = [service for service in running_services() if service.url == url]
+    shown = subprocess.run(
+        [sys.executable, "-m", "serve_app.cli.main", "status", "--json", "--address", service.address],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    status: dict[str, Any] = json.loads(shown.stdout)
+    return status
+
+
 JOBS = """
 import sys, time
 from ray.job_submission import JobSubmissionClient
@@ -231,6 +252,11 @@ def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> No
         )
         tokens = json.loads(answer.stdout)["usage"]["completion_tokens"]
         assert tokens > 0
+
+        status = status_of(line.split()[1].removesuffix("/v1/chat/completions"))
+        assert (status["model"], status["bundle"], status["traces"]) == ("small", None, {})
+        parts = {part["name"]: (part["state"], part["running"], part["target"]) for part in status["parts"]}
+        assert parts == dict.fromkeys(("ingress", "target", "general"), ("HEALTHY", 1, 1))
 
         retraining = next(line for line in serving.stdout if line.startswith("RAY_AUTH_MODE=token "))
         assert " retrain --config train_jobs/configs/smoke.yaml --address http://127.0.0.1:" in retraining

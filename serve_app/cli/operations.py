@@ -1,0 +1,137 @@
+"""`taskspec status` and `taskspec scale`: what operators see of a running service, and change in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from core.errors import ConfigError
+from serve_app.connection import connect_to_service
+
+if TYPE_CHECKING:
+    from serve_app.operations import Part, ServiceStatus
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="The Ray cluster of the service, or `auto`. RAY_AUTH_MODE=token if it requires a token.",
+        show_default="that of `taskspec serve` on this machine",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for scripts.")]
+Replicas = Annotated[list[str], typer.Argument(metavar="TASK=REPLICAS", show_default=False)]
+
+
+def status(address: Address = None, as_json: AsJson = False) -> None:
+    """Show the parts of a running service: their state, replicas, open sessions, and how each draft does.
+
+    A part is `ingress`, `target`, `router`, or the draft pool of a task. `replicas` are those that run, of those that
+    should. `accepted` is the share of the draft's proposals that the target accepted since the ingress began, and both
+    numbers. Above are the bundle that is served, and what became of the recorded answers.
+
+    Example: `taskspec status`
+
+    Example, on the head node of a cluster: `taskspec status --address auto --json`
+
+    With --json an object: `model`, `bundle`, `deployed` (ISO 8601), `traces` (counts, or null if none are kept), and
+    `parts`, a list of objects: `name`, `application`, `deployment`, `state`, `running`, `target`, `message`,
+    `autoscaled`, `scalable`, `sessions`, `proposed`, `accepted`; the last three null where nothing tells them.
+    """
+    connect_to_service(address)
+    from serve_app.operations import service_status
+
+    found = service_status()
+    if as_json:
+        sys.stdout.write(json.dumps(as_object(found), indent=2, ensure_ascii=False) + "\n")
+        return
+    console = Console(markup=False, highlight=False)
+    for line in facts(found):
+        console.print(line, soft_wrap=True)
+    console.print(table(found.parts))
+    for part in found.parts:
+        if part.message:
+            console.print(f"{part.name}: {part.message}", soft_wrap=True)
+
+
+def scale(replicas: Replicas, address: Address = None) -> None:
+    """Set how many replicas the draft pool of a task has, or `target`, `router` or `ingress`, while they serve.
+
+    Nothing else restarts, and no answer is cut off: a replica that is to go ends its sessions first, for 60 s at most.
+    0 replicas of a pool stop drafting for its task; its answers stay the same and take longer. Parts that Serve scales
+    (`autoscaling`) are refused. The numbers hold until the service is deployed again, with those of its configuration.
+
+    Example: `taskspec scale math=4 general=2`
+
+    The command returns at once; `taskspec status` shows when new replicas run, or what they wait for.
+    """
+    wanted = parse_replicas(replicas)
+    connect_to_service(address)
+    from serve_app.operations import set_replicas
+
+    for part in set_replicas(wanted):
+        sys.stdout.write(f"{part.name}: {part.target} -> {wanted[part.name]} replicas\n")
+
+
+def parse_replicas(arguments: Sequence[str]) -> dict[str, int]:
+    """The numbers of `TASK=REPLICAS`, by task. Raises `ConfigError`."""
+    wanted = dict[str, int]()
+    for argument in arguments:
+        name, _, number = argument.rpartition("=")
+        if not name or not number.isdecimal():
+            raise ConfigError(f"cannot read {argument!r}; write TASK=REPLICAS, for example {name or 'general'}=2")
+        if name in wanted:
+            raise ConfigError(f"{name!r} is given twice; write it once")
+        wanted[name] = int(number)
+    return wanted
+
+
+def facts(found: ServiceStatus) -> list[str]:
+    """What is served, and what became of recorded answers, in lines."""
+    deployed = f"deployed {found.deployed:%Y-%m-%d %H:%M} UTC"
+    if found.report is None:
+        return [f"The ingress does not answer; {deployed}"]
+    served = f"{found.report.model}, {f'bundle {found.report.bundle}' if found.report.bundle else 'no bundle'}"
+    if found.report.traces is None:
+        return [f"{served}, {deployed}"]
+    counts = (f"{number} {name.replace('_', ' ')}" for name, number in sorted(found.report.traces.items()))
+    return [f"{served}, {deployed}", f"traces: {', '.join(counts) or 'none written yet'}"]
+
+
+def table(parts: Sequence[Part]) -> Table:
+    """The parts, a row each."""
+    columns = ("part", "application", "state", "replicas", "sessions", "accepted")
+    shown = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for part in parts:
+        sessions = "" if part.sessions is None else str(part.sessions)
+        shown.add_row(
+            part.name, part.application, part.state, f"{part.running}/{part.target}", sessions, acceptance(part)
+        )
+    return shown
+
+
+def acceptance(part: Part) -> str:
+    """The accepted share of what the part's draft proposed, with both numbers."""
+    if not part.proposed or part.accepted is None:
+        return ""
+    return f"{part.accepted / part.proposed:.2f} ({part.accepted} of {part.proposed})"
+
+
+def as_object(found: ServiceStatus) -> dict[str, Any]:
+    """The status for JSON."""
+    report = found.report
+    return {
+        "model": report and report.model,
+        "bundle": report and report.bundle,
+        "deployed": found.deployed.isoformat(),
+        "traces": report and report.traces,
+        "parts": [asdict(part) for part in found.parts],
+    }

@@ -1,0 +1,178 @@
+"""What operators see of a running service, and the number of replicas that they set.
+
+This process is connected to the Ray of the service. States and replicas are Serve's own, counts are those of the
+replicas. What Serve has no public name for is used here only.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.serve._private.common import DeploymentID, RequestMetadata
+from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetails, ServeInstanceDetails
+
+from core.errors import ConfigError, TaskSpecError
+from serve_app.config import CORE, pool_application
+from serve_app.deployments.ingress_report import IngressReport, together
+
+INGRESS, TARGET, POOL = "SpeculativeIngress", "TargetVerifier", "DraftPool"
+PARTS = {"ingress": INGRESS, "target": TARGET, "router": "TaskRouter"}
+NOT_DEPLOYED = "NOT_DEPLOYED"
+PATIENCE = 5.0  # seconds for a replica to answer
+
+
+class NoService(TaskSpecError):
+    """The Ray cluster runs none."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a service: `ingress`, `target`, `router`, or by the name of its task a draft pool.
+
+    `running` of the `target` replicas run. `state` and `message` are Serve's. `sessions` are open now, `proposed` and
+    `accepted` are tokens of the pool's draft since the ingress began. Each is None where nothing tells it.
+    """
+
+    name: str
+    application: str
+    deployment: str
+    state: str
+    running: int = 0
+    target: int = 0
+    message: str = ""
+    autoscaled: bool = False
+    scalable: bool = False
+    sessions: int | None = None
+    proposed: int | None = None
+    accepted: int | None = None
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """A service: when it was deployed, its parts, and what its ingress tells, if one answers."""
+
+    deployed: datetime
+    report: IngressReport | None
+    parts: tuple[Part, ...]
+
+
+def service_status() -> ServiceStatus:
+    """The service on the Ray cluster of this process. Raises `NoService`."""
+    applications = _applications()
+    core = applications.get(CORE)
+    if core is None:
+        raise NoService("no service runs on that Ray cluster; deploy one with `taskspec serve --address HOST:PORT`")
+    report = together(_answers(core.deployments.get(INGRESS), "report"))
+    deployed = datetime.fromtimestamp(core.last_deployed_time_s, UTC)
+    return ServiceStatus(deployed, report, (*_core_parts(core), *_pools(applications, report)))
+
+
+def set_replicas(replicas: Mapping[str, int]) -> list[Part]:
+    """Set the number of replicas of parts by their names; returns the parts as they were before.
+
+    No other replica is touched, and one that has to go ends its sessions first. Raises `ConfigError`, before anything
+    is changed, for a part or a number that cannot be.
+    """
+    known = {part.name: part for part in service_status().parts}
+    chosen = [_scalable(known, name, number) for name, number in replicas.items()]
+    controller = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    for part in chosen:
+        deployment = DeploymentID(part.deployment, part.application)
+        ray.get(controller.update_deployment_replicas.remote(deployment, replicas[part.name]))
+    return chosen
+
+
+def _scalable(known: Mapping[str, Part], name: str, replicas: int) -> Part:
+    part = known.get(name)
+    if part is None:
+        raise ConfigError(f"there is no part {name!r}; write one of {', '.join(known)}")
+    if part.state == NOT_DEPLOYED:
+        raise ConfigError(f"{name}: its application {part.application} is not deployed, so there is nothing to scale")
+    if part.autoscaled:
+        raise ConfigError(
+            f"{name}: Serve scales it. Change `autoscaling` in its `actors`, and deploy its application again."
+        )
+    if not part.scalable:
+        raise ConfigError(
+            f"{name}: its application {part.application} was not deployed by `taskspec serve`.\n"
+            "Write `replicas` in its `actors`, and deploy it as it was deployed before."
+        )
+    fewest = 0 if part.deployment == POOL else 1
+    if replicas < fewest:
+        raise ConfigError(f"{name}: {replicas} replicas; write {fewest} or more")
+    return part
+
+
+def _applications() -> dict[str, ApplicationDetails]:
+    """What runs on Serve, if it runs."""
+    try:
+        controller: Any = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    except ValueError:
+        return {}
+    details = ServeInstanceDetails(**ray.get(controller.get_serve_instance_details.remote()))
+    return dict(details.applications)
+
+
+def _core_parts(core: ApplicationDetails) -> list[Part]:
+    return [
+        _part(name, core, core.deployments[deployment])
+        for name, deployment in PARTS.items()
+        if deployment in core.deployments
+    ]
+
+
+def _pools(applications: Mapping[str, ApplicationDetails], report: IngressReport | None) -> list[Part]:
+    """The pools of the tasks that are served, and others that are deployed, named by their applications."""
+    tasks = {pool_application(task): task for task in report.tasks} if report else {}
+    names = tasks | {name: name for name, one in applications.items() if POOL in one.deployments and name not in tasks}
+    return [_pool(name, application, applications.get(application), report) for application, name in names.items()]
+
+
+def _pool(name: str, application: str, found: ApplicationDetails | None, report: IngressReport | None) -> Part:
+    if found is None or POOL not in found.deployments:
+        part = Part(name, application, POOL, NOT_DEPLOYED)
+    else:
+        part = _part(name, found, found.deployments[POOL])
+    return part if report is None else replace(part, proposed=report.proposed[name], accepted=report.accepted[name])
+
+
+def _part(name: str, application: ApplicationDetails, deployment: DeploymentDetails) -> Part:
+    counts = _answers(deployment, "counts") if deployment.name in (TARGET, POOL) else []
+    told = counts or (deployment.name == POOL and not deployment.replicas)
+    return Part(
+        name,
+        application.name,
+        deployment.name,
+        deployment.status.value,
+        sum(one.state == "RUNNING" for one in deployment.replicas),
+        deployment.target_num_replicas,
+        deployment.message,
+        deployment.deployment_config.is_autoscaling_configured(),
+        application.external_scaler_enabled,
+        sum(one["sessions"] for one in counts) if told else None,
+    )
+
+
+def _answers(deployment: DeploymentDetails | None, method: str) -> list[Any]:
+    """What every replica that serves, or ends its last sessions, answers; those that fail or take long are left out."""
+    replicas: Sequence[ReplicaDetails] = deployment.replicas if deployment is not None else []
+    answers = (_answer(one, method) for one in replicas if one.state in ("RUNNING", "STOPPING"))
+    return [answer for answer in answers if answer is not None]
+
+
+def _answer(replica: ReplicaDetails, method: str) -> Any:
+    """The answer of this replica, where a Serve handle would choose one."""
+    call = pickle.dumps(RequestMetadata("operator", uuid.uuid4().hex, call_method=method))
+    try:
+        actor = ray.get_actor(replica.actor_name or "", namespace=SERVE_NAMESPACE)
+        return ray.get(actor.handle_request.remote(call), timeout=PATIENCE)
+    except (RayError, ValueError):  # ValueError: it has ended meanwhile
+        return None

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from core.errors import ConfigError
+from serve_app import local_cluster
+from serve_app.cli.main import main
+from serve_app.cli.operations import as_object, facts, parse_replicas, table
+from serve_app.deployments.ingress_report import IngressReport
+from serve_app.operations import Part, ServiceStatus
+
+DEPLOYED = datetime(2026, 7, 18, 10, 5, tzinfo=UTC)
+POOL = Part("math", "draft-math", "DraftPool", "UPSCALING", 1, 2, sessions=3, proposed=8, accepted=6)
+ROUTER = Part("router", "taskspec", "TaskRouter", "HEALTHY", 1, 1)
+
+
+def status(bundle: str | None = "v1", traces: Counter[str] | None = None) -> ServiceStatus:
+    report = IngressReport("m", bundle, ("math",), Counter(math=8), Counter(math=6), traces)
+    return ServiceStatus(DEPLOYED, report, (ROUTER, POOL))
+
+
+def test_the_parts_are_a_table() -> None:
+    out = io.StringIO()
+    Console(file=out, width=100).print(table(status().parts))
+    rows = [line.split() for line in out.getvalue().splitlines() if line.strip()]
+    assert rows[0] == ["part", "application", "state", "replicas", "sessions", "accepted"]
+    assert rows[2:] == [
+        ["router", "taskspec", "HEALTHY", "1/1"],
+        ["math", "draft-math", "UPSCALING", "1/2", "3", "0.75", "(6", "of", "8)"],
+    ]
+
+
+def test_what_is_served_and_recorded_is_told_in_lines() -> None:
+    assert facts(status()) == ["m, bundle v1, deployed 2026-07-18 10:05 UTC"]
+    assert facts(status(None, Counter(written=12, dropped_queue_full=1))) == [
+        "m, no bundle, deployed 2026-07-18 10:05 UTC",
+        "traces: 1 dropped queue full, 12 written",
+    ]
+    assert facts(status(traces=Counter()))[1] == "traces: none written yet"
+    assert facts(ServiceStatus(DEPLOYED, None, ())) == ["The ingress does not answer; deployed 2026-07-18 10:05 UTC"]
+
+
+def test_the_same_is_an_object_for_scripts() -> None:
+    said = json.loads(json.dumps(as_object(status(traces=Counter(written=2)))))
+    assert {key: said[key] for key in ("model", "bundle", "deployed", "traces")} == {
+        "model": "m",
+        "bundle": "v1",
+        "deployed": "2026-07-18T10:05:00+00:00",
+        "traces": {"written": 2},
+    }
+    assert said["parts"][1] | {"name": "math", "running": 1, "target": 2, "proposed": 8} == said["parts"][1]
+
+
+def test_replicas_are_read_by_task() -> None:
+    assert parse_replicas(["math=2", "a=b=0"]) == {"math": 2, "a=b": 0}
+
+
+@pytest.mark.parametrize("argument", ["math", "math=", "=2", "math=-1", "math=two", "math=1.5"])
+def test_what_are_no_replicas_is_told_with_an_example(argument: str) -> None:
+    with pytest.raises(ConfigError, match=r"write TASK=REPLICAS, for example \w+=2"):
+        parse_replicas([argument])
+
+
+def test_a_task_is_given_once() -> None:
+    with pytest.raises(ConfigError, match="'math' is given twice"):
+        parse_replicas(["math=1", "math=2"])
+
+
+@pytest.mark.parametrize("command", [["status"], ["scale", "math=2"]])
+def test_that_no_service_is_up_is_told_in_a_line(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(local_cluster, "SHORT_TEMP", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["taskspec", *command])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("taskspec: no `taskspec serve` is up on this machine.\n")

@@ -1,0 +1,87 @@
+"""Commands find the service of `taskspec serve` on this machine, and use the token of its Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from serve_app import connection, local_cluster
+from serve_app.connection import connect_to_service
+from serve_app.local_cluster import RunningService, running_services
+
+FIRST, SECOND = "127.0.0.1:6001", "127.0.0.1:6002"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where clusters have their directories; what the tests set in the environment does not last."""
+    monkeypatch.setattr(local_cluster, "SHORT_TEMP", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of another cluster")
+    return tmp_path
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that were connected to."""
+    addresses: list[str] = []
+    monkeypatch.setattr(connection, "connect", addresses.append)
+    return addresses
+
+
+def announced(here: Path, name: str, address: str, pid: int) -> RunningService:
+    directory = here / f"taskspec-{name}"
+    directory.mkdir()
+    url = f"http://127.0.0.1/{name}"
+    (directory / "service.json").write_text(json.dumps({"url": url, "address": address, "pid": pid}))
+    return RunningService(url, address, directory / "token")
+
+
+def test_services_are_found_but_none_that_was_killed_is_starting_or_is_somebody_elses(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = announced(here, "first", FIRST, os.getpid())
+    announced(here, "killed", SECOND, 2**22 + 1)  # more than Linux has
+    (here / "taskspec-starting").mkdir()
+    (here / "taskspec-writing").mkdir()
+    (here / "taskspec-writing" / "service.json").write_text('{"url": ')
+    assert running_services() == [found]
+    monkeypatch.setattr(os, "getuid", lambda: here.stat().st_uid + 1)
+    assert running_services() == []
+
+
+def test_the_one_service_here_is_meant_by_default(here: Path, reached: list[str]) -> None:
+    only = announced(here, "first", FIRST, os.getpid())
+    connect_to_service(None)
+    assert reached == [FIRST]
+    assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(only.token_file)
+    assert "RAY_AUTH_TOKEN" not in os.environ
+
+
+def test_of_several_services_one_must_be_named_and_its_token_is_used(here: Path, reached: list[str]) -> None:
+    announced(here, "first", FIRST, os.getpid())
+    second = announced(here, "second", SECOND, os.getpid())
+    with pytest.raises(ConfigError, match=f"--address {SECOND} for {second.url}"):
+        connect_to_service(None)
+    connect_to_service(SECOND)
+    assert reached == [SECOND]
+    assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(second.token_file)
+
+
+def test_another_cluster_is_reached_with_the_token_of_the_environment(here: Path, reached: list[str]) -> None:
+    announced(here, "first", FIRST, os.getpid())
+    connect_to_service("auto")
+    assert reached == ["auto"]
+    assert os.environ["RAY_AUTH_TOKEN"] == "of another cluster"
+
+
+@pytest.mark.usefixtures("here")
+def test_no_service_here_is_told_with_what_to_write(reached: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"no `taskspec serve` is up .*\n.*--address HOST:PORT"):
+        connect_to_service(None)
+    assert reached == []

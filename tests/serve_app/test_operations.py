@@ -1,0 +1,113 @@
+"""What operators see and set, of a Serve that is faked; tests/service has a real one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.serve.schema import DeploymentSchema
+
+from core.errors import ConfigError
+from serve_app import operations
+from serve_app.deployments.ingress_report import IngressReport
+from serve_app.operations import NOT_DEPLOYED, NoService, service_status, set_replicas
+
+WITH_OTHER_LETTERS = "数学"
+
+
+def deployment(name: str, states: str = "RUNNING", **settings: Any) -> Any:
+    replicas = [SimpleNamespace(state=state, actor_name=name) for state in states.split()]
+    return SimpleNamespace(
+        name=name,
+        replicas=replicas,
+        status=SimpleNamespace(value="HEALTHY"),
+        target_num_replicas=len(replicas),
+        message="",
+        deployment_config=DeploymentSchema(name=name, **settings),
+    )
+
+
+def application(name: str, *deployments: Any, scalable: bool = True) -> Any:
+    return SimpleNamespace(
+        name=name,
+        last_deployed_time_s=86_400.0,
+        external_scaler_enabled=scalable,
+        deployments={one.name: one for one in deployments},
+    )
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The applications that Serve runs; replicas of the ingress tell of three tasks, others of two sessions each."""
+    chinese = operations.pool_application(WITH_OTHER_LETTERS)
+    running = [
+        application("taskspec", deployment("TargetVerifier"), deployment("SpeculativeIngress", "RUNNING RUNNING")),
+        application("draft-general", deployment("DraftPool", "RUNNING STOPPING STARTING")),
+        application("draft-old", deployment("DraftPool", ""), scalable=False),
+        application(chinese, deployment("DraftPool", autoscaling_config={"min_replicas": 1})),
+    ]
+    tasks = ("general", "math", WITH_OTHER_LETTERS)
+    report = IngressReport("m", "v1", tasks, Counter(general=10), Counter(general=4), Counter(written=1))
+    answers = {"report": report, "counts": Counter(sessions=2)}
+    monkeypatch.setattr(operations, "_answer", lambda _, method: answers.get(method))
+    applications = {one.name: one for one in running}
+    monkeypatch.setattr(operations, "_applications", lambda: applications)
+    return applications
+
+
+@pytest.mark.usefixtures("serving")
+def test_every_part_is_told_with_its_replicas_sessions_and_acceptance() -> None:
+    status = service_status()
+    told = [
+        (one.name, one.state, one.running, one.target, one.sessions, one.proposed, one.accepted) for one in status.parts
+    ]
+    assert told == [
+        ("ingress", "HEALTHY", 2, 2, None, None, None),
+        ("target", "HEALTHY", 1, 1, 2, None, None),
+        ("general", "HEALTHY", 1, 3, 4, 20, 8),  # the replica that ends its sessions has two as well
+        ("math", NOT_DEPLOYED, 0, 0, None, 0, 0),
+        (WITH_OTHER_LETTERS, "HEALTHY", 1, 1, 2, 0, 0),
+        ("draft-old", "HEALTHY", 0, 0, 0, 0, 0),
+    ]
+    assert status.deployed.isoformat() == "1970-01-02T00:00:00+00:00"
+    assert status.report is not None
+    assert (status.report.model, status.report.bundle, status.report.traces) == ("m", "v1", {"written": 2})
+
+
+@pytest.mark.usefixtures("serving")
+def test_a_service_whose_replicas_do_not_answer_is_told_as_far_as_serve_knows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operations, "_answer", lambda *_: None)
+    status = service_status()
+    assert status.report is None
+    assert [one.name for one in status.parts][:3] == ["ingress", "target", "draft-general"]
+    assert {(one.sessions, one.proposed) for one in status.parts if one.running} == {(None, None)}
+
+
+def test_a_cluster_without_a_service_is_told(serving: dict[str, Any]) -> None:
+    del serving["taskspec"]
+    with pytest.raises(NoService, match="taskspec serve --address"):
+        service_status()
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas", "told"),
+    [
+        ("maths", 2, "no part 'maths'; write one of ingress, target, general, math"),
+        ("math", 2, "draft-math is not deployed"),
+        (WITH_OTHER_LETTERS, 2, "Change `autoscaling`"),
+        ("draft-old", 2, "was not deployed by `taskspec serve`"),
+        ("target", 0, "write 1 or more"),
+        ("ingress", 0, "write 1 or more"),
+    ],
+)
+@pytest.mark.usefixtures("serving")
+def test_what_cannot_be_scaled_is_told_before_anything_changes(
+    monkeypatch: pytest.MonkeyPatch, name: str, replicas: int, told: str
+) -> None:
+    monkeypatch.setattr(operations, "ray", None)  # nothing is asked of Serve
+    with pytest.raises(ConfigError, match=told):
+        set_replicas({"general": 2, name: replicas})
