@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from core.confidence_intervals import Difference, Figure, compare
+from core import confidence_intervals
+from core.confidence_intervals import Difference, Figure
 from core.distill.replay import AcceptanceCounts
 from tests.bench.paired import Ratio
 
@@ -12,8 +13,8 @@ SIGNED = "+.2f"
 
 
 def over_prompts(found: Sequence[AcceptanceCounts], prompts: Sequence[Hashable], figure: Figure) -> Ratio:
-    """The figure of these counts: what they have over nothing, whose figure counts as 0."""
-    return Ratio(*compare(found, [AcceptanceCounts()] * len(found), prompts, figure), len(found))
+    """The figure of these counts."""
+    return Ratio(*confidence_intervals.over_prompts(found, prompts, figure), len(found))
 
 
 def told(found: Ratio | Difference, form: str) -> str:
