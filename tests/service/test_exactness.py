@@ -13,7 +13,7 @@ import ray
 from ray import serve
 from ray.util import list_named_actors
 
-from serve_app.applications import draft_application
+from serve_app.applications import targets
 from serve_app.config import pool_application
 from serve_app.deployments.served_models import ServedModels
 from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
@@ -124,7 +124,7 @@ def test_an_adapter_swapped_between_two_runs_changes_nothing(
 
 
 def _run_pool(served: ServedModels, task: str) -> None:
-    serve.run(draft_application(served, task), name=pool_application(task), route_prefix=None)
+    serve.run_many([target for target in targets(served) if target.name == pool_application(task)])
 
 
 def _answers_while_killing(service: Service, task: str, asked: Sequence[Body]) -> list[Body]:
