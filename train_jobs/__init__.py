@@ -16,6 +16,8 @@ labelled_prompts    the router's training prompts; router_baselines: BERT-mini, 
 workers             work spread over the cluster; progress, progress_view: one view of all of it
 findings, report/   the figures of a retraining; the HTML page made from them
 cli, outcome, job   `taskspec retrain`, `stage`, `traces import`; their results; a retraining as a Ray Job
+own_ray             the Ray of one command
+watch               `taskspec retrain --watch`: when to retrain; watched_traces: the answers that it compares
 family/             builds the shipped target and draft: task corpora, tokenizer, training
 
 The algorithms are in `core.tasks`, `core.distill` and `core.bundle`. Nothing here imports `serve_app`.

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from core.bundle.atomic_files import replace
+from core.bundle.atomic_files import grant, replace
 
 _MADE_FOR, _DONE = ".made-for", ".done"
 
@@ -40,7 +40,8 @@ class CachedStep:
         return self.directory
 
     def finish(self, seconds: float) -> None:
-        """Mark the step as done."""
+        """Mark the step as done. Its files are readable for whom the umask lets read new files."""
+        grant(self.directory)
         replace(self.directory / _DONE, f"{seconds:.3f}\n".encode())
 
     def _has_these_inputs(self) -> bool:

@@ -14,11 +14,12 @@ import typer
 from rich.console import Console
 
 from core.errors import FAILED, INTERRUPTED, ConfigError
+from train_jobs.own_ray import on
 from train_jobs.progress_view import print_line
 from train_jobs.stages import STAGES, StageName
 
 if TYPE_CHECKING:
-    from train_jobs.config import RetrainConfig, WorkerConfig
+    from train_jobs.config import RetrainConfig
 
 Config = Annotated[
     Path, typer.Option(metavar="YAML", help="The configuration; train_jobs/configs/smoke.yaml is a small one.")
@@ -30,6 +31,9 @@ Address = Annotated[
     typer.Option(metavar="URL", help="Run as a Ray Job on the cluster with this dashboard, http://HEAD:8265."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only the outcome, as JSON, on stdout.")]
+Watched = Annotated[
+    bool, typer.Option("--watch", help="Stay, look at the traces for drift, and retrain when there is a reason.")
+]
 OwnRay = Callable[[float], AbstractContextManager[None]]
 
 
@@ -60,6 +64,7 @@ class Commands:
         work: Work = None,
         bundles: Bundles = None,
         address: Address = None,
+        watch: Watched = False,
         as_json: AsJson = False,
     ) -> None:
         """Find the tasks in prompts, train a draft for each, and publish the drafts that beat those in service.
@@ -81,9 +86,20 @@ class Commands:
 
         Example: `taskspec retrain --config /shared/mine.yaml --address http://127.0.0.1:8265`
 
+        With --watch it stays. Every `watch.every_s` seconds it compares the last answers in `collect.traces` with the
+        first ones under the live bundle, prints a line, and retrains if the mix of tasks, the prompts' distance from
+        them or the drafts' acceptance drifted, or if `watch.at_least_every_h` hours have passed. Each retraining has a
+        directory of its own in the work directory, where `watch.json` has the last figures.
+
+        Example: `taskspec retrain --watch --config /shared/mine.yaml --address http://127.0.0.1:8265`
+
         Exit codes: 0 for success, 1 for a failure, 2 for invalid options or configuration, 130 after Ctrl-C.
         """
-        self._run(_loaded(config, work, bundles), STAGES, address, as_json=as_json)
+        settings = _loaded(config, work, bundles)
+        if watch:
+            self._watch(settings, address, as_json=as_json)
+        else:
+            self._run(settings, STAGES, address, as_json=as_json)
 
     def stage(
         self,
@@ -143,7 +159,7 @@ class Commands:
         given = {name: value for name, value in (("layers", layers), ("vocabulary", vocabulary)) if value is not None}
         settings = settings.model_copy(update={"make": settings.make.model_copy(update=given)})
         _check_cpus(settings)
-        with _stoppable(console, _again(settings)), _on(self._own_ray(_gpus(settings))):
+        with _stoppable(console, _again(settings)), on(self._own_ray(_gpus(settings))):
             from train_jobs.make_draft import make_draft
 
             made = make_draft(settings, console)
@@ -171,7 +187,7 @@ class Commands:
         settings, prompts = _loaded(config, None, None), read_prompts(file)
         _make(to)
         console = Console()
-        with _stoppable(console, f"complete shards are in {to}"), _on(self._own_ray(_gpus(settings))):
+        with _stoppable(console, f"complete shards are in {to}"), on(self._own_ray(_gpus(settings))):
             from core.distill.traces import TraceStore
             from train_jobs.progress import Progress
             from train_jobs.stages.collect import answer_file
@@ -181,13 +197,29 @@ class Commands:
                 kept = answer_file(settings, file, TraceStore(to), report)
         print_line(console, f"{kept} traces in {to}")
 
+    def _watch(self, config: RetrainConfig, address: str | None, *, as_json: bool) -> None:
+        if as_json:
+            raise ConfigError(
+                f"--json prints an outcome, and --watch has none: leave it out, and read {config.work}/watch.json"
+            )
+        config.watched()
+        console = Console()
+        if address is not None:
+            _submit(config, (), address, console, watch=True)
+            return
+        _check_cpus(config)
+        with _stoppable(console, _again(config)), on(self._own_ray(_gpus(config))):
+            from train_jobs.watch import watch
+
+            watch(config, console)
+
     def _run(self, config: RetrainConfig, stages: Sequence[StageName], address: str | None, *, as_json: bool) -> None:
         console = Console(stderr=as_json)
         if address is not None:
             _submit(config, stages, address, console, as_json=as_json)
             return
         _check_cpus(config)
-        with _stoppable(console, _again(config)), _on(self._own_ray(_gpus(config))):
+        with _stoppable(console, _again(config)), on(self._own_ray(_gpus(config))):
             from train_jobs.pipeline import retrain
 
             outcome = retrain(config, stages, console)
@@ -202,14 +234,20 @@ def _only_commands() -> None:
 
 
 def _submit(
-    config: RetrainConfig, stages: Sequence[StageName], address: str, console: Console, *, as_json: bool
+    config: RetrainConfig,
+    stages: Sequence[StageName],
+    address: str,
+    console: Console,
+    *,
+    as_json: bool = False,
+    watch: bool = False,
 ) -> None:
     from train_jobs.job import submit
 
     # asyncio, which follows the log, shuts down properly only on SIGINT
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with _stoppable(console, _again(config)):
-        job = submit(config, stages, address, as_json=as_json)
+        job = submit(config, stages, address, as_json=as_json, watch=watch)
     try:
         succeeded = job.follow(console)
     except KeyboardInterrupt:
@@ -232,14 +270,6 @@ def _loaded(file: Path, work: Path | None, bundles: Path | None) -> RetrainConfi
 
 
 @contextmanager
-def _on(ray: AbstractContextManager[None]) -> Iterator[None]:
-    """Run on this Ray, and keep late calls from starting another one."""
-    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # read when ray is imported
-    with ray:
-        yield
-
-
-@contextmanager
 def _stoppable(console: Console, then: str) -> Iterator[None]:
     """End the command with one line on Ctrl-C."""
     try:
@@ -253,19 +283,14 @@ def _again(config: RetrainConfig) -> str:
     return f"the same command resumes from {config.work}"
 
 
-def _workers(config: RetrainConfig) -> dict[str, WorkerConfig]:
-    sections = ("collect", "partition", "align", "router", "evaluate")
-    return {section: getattr(config, section).worker for section in sections}
-
-
 def _gpus(config: RetrainConfig) -> float:
-    return max(worker.num_gpus for worker in _workers(config).values())
+    return max(worker.num_gpus for worker in config.workers().values())
 
 
 def _check_cpus(config: RetrainConfig) -> None:
     """Refuse a worker larger than the machine: Ray would wait for it forever."""
     here = os.cpu_count() or 1
-    for section, worker in _workers(config).items():
+    for section, worker in config.workers().items():
         if worker.num_cpus > here:
             raise ConfigError(
                 f"{section}.worker.num_cpus: a worker takes {worker.num_cpus} CPUs and this machine has {here}.\n"

@@ -10,8 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from core.errors import ConfigError
 from core.settings import Section, read_settings
 from core.tasks.embedding import MULTILINGUAL
+
+WORKED = ("collect", "partition", "align", "router", "evaluate")  # the sections that have a worker
 
 
 class TargetConfig(Section):
@@ -28,6 +31,7 @@ class WorkerConfig(Section):
 
     num_cpus: int = Field(1, ge=1, description="also its number of torch threads")
     num_gpus: float = Field(0.0, ge=0)
+    at_once: int | None = Field(None, ge=1, description="most such workers at a time; as many as fit if absent")
 
 
 class CollectConfig(Section):
@@ -134,6 +138,14 @@ class EvaluateConfig(Section):
     worker: WorkerConfig = WorkerConfig()
 
 
+class PublishConfig(Section):
+    """What becomes of a new bundle."""
+
+    live: bool = Field(
+        True, description="services that follow take it up; false: it waits for `taskspec bundles shadow` and `deploy`"
+    )
+
+
 class StudiesConfig(Section):
     """Curves for the report that need training runs of their own; an empty list leaves a curve out."""
 
@@ -144,8 +156,29 @@ class StudiesConfig(Section):
     steps: int = Field(300, ge=1, description="per run; for `ks` over all runs of a value of k")
 
 
+class WatchConfig(Section):
+    """`taskspec retrain --watch`: when it looks at the traces of `collect.traces`, and when it retrains."""
+
+    every_s: float = Field(600.0, gt=0, description="seconds between two looks")
+    threshold: float = Field(0.25, gt=0, description="population stability index above which traffic has drifted")
+    fall: float = Field(0.05, ge=0, lt=1, description="drift, too: a task's acceptance fell by more, with 95 %")
+    at_least_every_h: float | None = Field(None, gt=0, description="retrain after so many hours, drift or not")
+    reference: int = Field(500, ge=1, description="first answers under the live bundle, which later ones are held to")
+    recent: int = Field(500, ge=1, description="last answers, which are compared with them")
+    min_answers: int = Field(200, ge=30, description="on each side; with fewer no drift is claimed")
+    keep: int = Field(3, ge=1, description="work directories of retrainings kept, the last ones")
+    max_cpus: int | None = Field(None, ge=1, description="CPUs that all workers of a stage may take; all if absent")
+
+    @model_validator(mode="after")
+    def _enough_answers(self) -> WatchConfig:
+        for name in ("reference", "recent"):
+            if getattr(self, name) < self.min_answers:
+                raise ValueError(f"{name} is less than min_answers, {self.min_answers}: write that or more")
+        return self
+
+
 class RetrainConfig(Section):
-    """One retraining, from prompts to a live bundle."""
+    """One retraining, from prompts to a live bundle; `watch` says when there is to be another."""
 
     target: TargetConfig
     draft: str = Field(description="directory, hub id, or family:draft")
@@ -157,13 +190,52 @@ class RetrainConfig(Section):
     align: AlignConfig = AlignConfig()
     router: RouterConfig = RouterConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    publish: PublishConfig = PublishConfig()
     studies: StudiesConfig = StudiesConfig()
+    watch: WatchConfig = WatchConfig()
 
     @model_validator(mode="after")
     def _losses_need_a_base(self) -> RetrainConfig:
         if self.studies.losses and self.align.base_steps == 0:
             raise ValueError("studies.losses trains bases, and align.base_steps is 0: leave one of them out")
         return self
+
+    @model_validator(mode="after")
+    def _within_max_cpus(self) -> RetrainConfig:
+        most = self.watch.max_cpus
+        for section, worker in self.workers().items():
+            if most is not None and worker.num_cpus > most:
+                raise ValueError(
+                    f"{section}.worker.num_cpus is {worker.num_cpus} and watch.max_cpus {most}: write "
+                    f"{section}: {{worker: {{num_cpus: {most}}}}} or less, or watch: {{max_cpus: {worker.num_cpus}}}"
+                )
+        return self
+
+    def watched(self) -> Path:
+        """The traces that `--watch` looks at. Raises `ConfigError` if a retraining learns from others."""
+        if self.collect.traces is None:
+            raise ConfigError(
+                "--watch looks at what a service recorded: write `collect: {traces: DIR}`, with the directory that the "
+                "service's YAML has as `traces: {directory: DIR}`, in place of `family` or `files`"
+            )
+        return self.collect.traces
+
+    def workers(self) -> dict[str, WorkerConfig]:
+        """The worker of every stage that has some, by its section."""
+        return {section: getattr(self, section).worker for section in WORKED}
+
+    def within(self, cpus: int) -> RetrainConfig:
+        """The same configuration, with no more workers at once than take so many CPUs."""
+
+        def limited(worker: WorkerConfig) -> WorkerConfig:
+            most = max(1, cpus // worker.num_cpus)
+            return worker.model_copy(update={"at_once": min(most, worker.at_once or most)})
+
+        changed = {
+            section: getattr(self, section).model_copy(update={"worker": limited(worker)})
+            for section, worker in self.workers().items()
+        }
+        return self.model_copy(update=changed)
 
     def anchored(self) -> RetrainConfig:
         """The same configuration with absolute paths: workers and jobs have other working directories."""

@@ -26,19 +26,22 @@ if TYPE_CHECKING:
 
 CONFIG = "TASKSPEC_RETRAIN"  # the job's environment variable that holds the configuration as JSON
 AS_JSON = "--json"  # the job's last line is its outcome as JSON
+WATCH = "--watch"  # the job looks for drift, and retrains, until it is stopped
 POLL_SECONDS = 1.0  # between two requests to the dashboard
 START_SECONDS = 30.0  # for a new cluster to accept jobs
 STOP_SECONDS = 30.0  # for a job to stop
 HOW = "give the URL of the cluster's dashboard, such as http://127.0.0.1:8265; `ray start` and `ray up` print it"
 
 
-def submit(config: RetrainConfig, stages: Sequence[StageName], address: str, *, as_json: bool) -> Job:
+def submit(
+    config: RetrainConfig, stages: Sequence[StageName], address: str, *, as_json: bool = False, watch: bool = False
+) -> Job:
     """Start a job. The cluster needs this package installed, and the configuration's absolute paths on all its nodes.
 
     Raises `ConfigError` if nothing answers at `address`, or if it refuses the token.
     """
     client = _client(address)
-    words = ["python", "-m", "train_jobs.job", *stages, *([AS_JSON] if as_json else [])]
+    words = ["python", "-m", "train_jobs.job", *stages, *([AS_JSON] if as_json else []), *([WATCH] if watch else [])]
     environment = {CONFIG: config.model_dump_json()}
     return Job(client, _submitted(client, shlex.join(words), environment))
 
@@ -98,22 +101,26 @@ class Job:
 def main() -> None:
     """Run the stages named on the command line; exit as `taskspec retrain` does."""
     try:
-        _run([name for name in STAGES if name in sys.argv], as_json=AS_JSON in sys.argv)
+        _run([name for name in STAGES if name in sys.argv], as_json=AS_JSON in sys.argv, watch=WATCH in sys.argv)
     except TaskSpecError as error:
         sys.stderr.write(f"taskspec: {error}\n")
         sys.exit(error.exit_code)
 
 
-def _run(stages: Sequence[StageName], *, as_json: bool) -> None:
+def _run(stages: Sequence[StageName], *, as_json: bool, watch: bool) -> None:
     import ray
 
     from train_jobs.pipeline import retrain
+    from train_jobs.watch import watch as watch_traces
 
     if CONFIG not in os.environ:
         raise ConfigError(f"{CONFIG} is not set: submit this job with `taskspec retrain --address URL`")
     config = RetrainConfig.model_validate_json(os.environ[CONFIG])
     ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     console = Console()
+    if watch:
+        watch_traces(config, console)
+        return
     outcome = retrain(config, stages, console)
     if as_json:
         console.out(outcome.as_json(), highlight=False)

@@ -50,24 +50,25 @@ def resources(worker: WorkerConfig) -> dict[str, Any]:
 
 
 def at_once(worker: WorkerConfig) -> int:
-    """Number of such workers that fit beside whatever else runs on the cluster, at least 1.
+    """Number of such workers that fit beside whatever else runs on the cluster, at least 1, at most `at_once`.
 
     The resources of work that has just ended are freed with a delay, so this is the maximum over a second.
     """
     rooms = []
     for _ in range(_SAMPLES):
-        rooms.append(_fit_into(ray.available_resources(), worker))
+        rooms.append(fitting(ray.available_resources(), worker))
         time.sleep(1 / _SAMPLES)
     return max(rooms)
 
 
 def at_most(worker: WorkerConfig) -> int:
-    """Number of such workers that an otherwise empty cluster could hold, at least 1."""
-    return _fit_into(ray.cluster_resources(), worker)
+    """Number of such workers that an otherwise empty cluster could hold, at least 1, at most `at_once`."""
+    return fitting(ray.cluster_resources(), worker)
 
 
-def _fit_into(resources: Mapping[str, float], worker: WorkerConfig) -> int:
+def fitting(resources: Mapping[str, float], worker: WorkerConfig) -> int:
+    """Number of such workers that these resources of Ray are enough for, at least 1, at most `at_once`."""
     room = resources.get("CPU", 0.0) / worker.num_cpus
     if worker.num_gpus:
         room = min(room, resources.get("GPU", 0.0) / worker.num_gpus)
-    return max(1, int(room))
+    return max(1, int(room if worker.at_once is None else min(room, worker.at_once)))

@@ -121,7 +121,7 @@ def _steps(config: RetrainConfig) -> dict[StageName, CachedStep]:
     general = _file_or_nothing(Path(config.router.general)) if config.router.general else []
     router = CachedStep(work / "router", _inputs(config.router), general, partition.key)
     evaluate = CachedStep(work / "evaluate", _inputs(config.evaluate), align.key)
-    publish = CachedStep(work / "publish", str(config.bundles), evaluate.key, router.key)
+    publish = CachedStep(work / "publish", str(config.bundles), _inputs(config.publish), evaluate.key, router.key)
     study = CachedStep(work / "study", _inputs(config.studies), align.key)
     report = CachedStep(work / "report", publish.key, study.key)
     return dict(zip(STAGES, (collect, partition, align, router, evaluate, publish, study, report), strict=True))

@@ -1,9 +1,14 @@
-"""Atomic files: written under a temporary name, forced to disk, renamed. A crash leaves at most an `ASIDE` file."""
+"""Atomic files: written under a temporary name, forced to disk, renamed. A crash leaves at most an `ASIDE` file.
+
+Their permissions are those that the umask gives. Libraries that write to a temporary file first, such as safetensors,
+leave it to its owner alone; `grant` mends that.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
+import stat
 from pathlib import Path
 
 ASIDE = ".aside-"
@@ -33,3 +38,15 @@ def replace(file: Path, data: bytes) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync(file.parent)
+
+
+def grant(directory: Path) -> None:
+    """Give the files anywhere in `directory` the permissions of a new file there, as far as they lack them."""
+    probe = aside(directory)
+    probe.touch()  # to ask the process for its umask, one has to change it, for all threads
+    usual = probe.stat().st_mode
+    probe.unlink()
+    for file in directory.rglob("*"):
+        found = file.lstat()
+        if stat.S_ISREG(found.st_mode) and usual & ~found.st_mode and found.st_uid == os.geteuid():
+            file.chmod(stat.S_IMODE(found.st_mode | usual))

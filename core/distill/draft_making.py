@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from core.bundle.atomic_files import ASIDE
+from core.bundle.atomic_files import ASIDE, grant
 from core.errors import ConfigError
 from core.model.config import ModelConfig, read_config
 from core.model.draft_vocabulary import DraftVocabulary
@@ -130,8 +130,7 @@ def _write(
         if (target / file).exists():
             shutil.copyfile(target / file, aside / file)
     vocabulary.save(aside)
-    for written in aside.iterdir():
-        written.chmod(0o644)  # safetensors writes for the owner alone
+    grant(aside)
     shutil.rmtree(destination, ignore_errors=True)
     aside.rename(destination)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from core.bundle.atomic_files import ASIDE, sync
+from core.bundle.atomic_files import ASIDE, grant, sync
 from core.distill.dataset import DistillationBatch
 from core.errors import ConfigError
 from core.model.draft_vocabulary import DraftVocabulary
@@ -123,8 +123,8 @@ class DraftLearner:
             _save_model(self._network, self._draft, self._vocabulary, aside)
         else:
             _save_adapter(self._tuned, aside)
+        grant(aside)
         for file in aside.iterdir():
-            file.chmod(0o644)
             sync(file)
         shutil.rmtree(directory, ignore_errors=True)
         aside.replace(directory)

@@ -147,19 +147,21 @@ class TraceStore:
     def since(self, moment: float) -> Iterator[Trace]:
         """The traces of shards written at this Unix time or later: all that ended since then, and some others."""
         for shard in self.shards():
-            if int(_named(shard)["at"]) < moment * 1e9:
-                continue
-            try:
-                content = shard.read_bytes()
-            except FileNotFoundError:  # deleted by a writer meanwhile
-                continue
-            try:
-                _check(content, _named(shard)["digest"])
-                traces = traces_of(content)
-            except (ValueError, pa.ArrowException, msgspec.ValidationError) as error:
-                self._set_aside(shard, error)
-                continue
-            yield from traces
+            if int(_named(shard)["at"]) >= moment * 1e9:
+                yield from self.read(shard)
+
+    def read(self, shard: Path) -> list[Trace]:
+        """The traces of one shard; none if it was deleted meanwhile, or if it cannot be read and is set aside."""
+        try:
+            content = shard.read_bytes()
+        except FileNotFoundError:  # deleted by a writer meanwhile
+            return []
+        try:
+            _check(content, _named(shard)["digest"])
+            return traces_of(content)
+        except (ValueError, pa.ArrowException, msgspec.ValidationError) as error:
+            self._set_aside(shard, error)
+            return []
 
     def shards(self) -> list[Path]:
         """The files of the shards, the oldest first."""
@@ -208,6 +210,11 @@ class TraceStore:
             shard.rename(shard.with_name(shard.name + UNREADABLE))
         except OSError as refused:  # the reader may lack permission; the next one tries again
             _log.warning("trace shard %s stays where it is: %s", shard, refused)
+
+
+def written_at(shard: Path) -> float:
+    """The Unix time at which a shard was written, by its name."""
+    return int(_named(shard)["at"]) / 1e9
 
 
 def parquet_of(traces: Sequence[Trace]) -> bytes:

@@ -5,6 +5,7 @@ A line is `{"prompt": "..."}` or `{"messages": [{"role": "...", "content": "..."
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Annotated
 
@@ -36,12 +37,18 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read_prompts(file: Path) -> list[Prompt]:
-    """All prompts of a JSONL file; blank lines are skipped. `ConfigError` names the first bad line and field."""
+    """All prompts of a JSONL file, at least one; blank lines are skipped, and so is a byte order mark.
+
+    `ConfigError` names the first bad line and field, or a file without prompts.
+    """
     try:
-        with file.open("rb") as lines:
-            return [_decoded(line, file, number) for number, line in enumerate(lines, 1) if line.strip()]
+        lines = file.read_bytes().removeprefix(BOM_UTF8).split(b"\n")
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    found = [_decoded(line, file, number) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise ConfigError(f'{file} has no prompts: write lines of {{"prompt": "..."}} or {{"messages": [...]}} in it')
+    return found
 
 
 def _decoded(line: bytes, file: Path, number: int) -> Prompt:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
 
 from train_jobs.cached_step import CachedStep, fingerprint
 
@@ -24,6 +29,20 @@ def test_done_is_for_the_inputs_it_was_done_for(tmp_path: Path) -> None:
     assert step.seconds == 1.5
     assert CachedStep(tmp_path / "stage", {"steps": 5}).done
     assert not CachedStep(tmp_path / "stage", {"steps": 6}).done
+
+
+def test_files_of_a_step_that_is_done_can_be_read_by_whom_the_umask_lets_read(tmp_path: Path) -> None:
+    """safetensors leaves a file to its owner alone."""
+    step, before = CachedStep(tmp_path / "align", 1), os.umask(0o027)
+    try:
+        file = step.start() / "adapter_model.safetensors"
+        save_file({"weight": np.ones(3, np.float32)}, file)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        step.finish(1.0)
+    finally:
+        os.umask(before)
+    found = {file.name: stat.S_IMODE(file.stat().st_mode) for file in step.directory.iterdir()}
+    assert found == {".made-for": 0o640, ".done": 0o640, "adapter_model.safetensors": 0o640}
 
 
 def test_the_order_of_settings_does_not_matter(tmp_path: Path) -> None:

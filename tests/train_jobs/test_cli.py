@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 from contextlib import AbstractContextManager
@@ -14,6 +15,7 @@ from core.distill.traces import TraceStore
 from core.errors import ConfigError
 from tests.serve_app.command import Command
 from tests.train_jobs.small import SMALL, written
+from tests.train_jobs.watching import answers, record
 from train_jobs.cli import add_commands
 from train_jobs.stages import STAGES
 
@@ -51,7 +53,15 @@ def small(tmp_path: Path) -> Path:
     [
         (
             "retrain",
-            ("Example: taskspec retrain --config", "report's path", "Ctrl-C", "minutes", "paths are the cluster's"),
+            (
+                "Example: taskspec retrain --config",
+                "report's path",
+                "Ctrl-C",
+                "minutes",
+                "paths are the cluster's",
+                "Example: taskspec retrain --watch",
+                "watch.every_s",
+            ),
         ),
         ("stage", ("Example: taskspec stage align", "work directory")),
         ("traces import", ("Example: taskspec traces import", "collect: {traces: DIR}", "Ctrl-C keeps")),
@@ -86,6 +96,22 @@ def test_a_worker_larger_than_this_machine_is_told_at_once(tmp_path: Path) -> No
     assert f"Write {os.cpu_count()} or less" in message
 
 
+def test_watching_tells_what_it_needs(tmp_path: Path, small: Path) -> None:
+    assert "write `collect: {traces: DIR}`" in told("retrain", "--watch", "--config", str(small))
+    file = written(tmp_path, SMALL | {"collect": {"traces": "traces"}})
+    message = told("retrain", "--watch", "--json", "--config", str(file), "--work", str(tmp_path / "here"))
+    assert f"read {tmp_path / 'here'}/watch.json" in message
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\ufeff"])
+def test_importing_tells_of_a_file_without_prompts(content: str, small: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(content)
+    message = told("traces", "import", str(prompts), "--to", str(tmp_path / "to"), "--config", str(small))
+    assert message.startswith(f'{prompts} has no prompts: write lines of {{"prompt": "..."}}')
+    assert not (tmp_path / "to").exists()
+
+
 def test_importing_tells_of_a_line_that_is_no_prompt_and_of_a_directory_it_cannot_make(
     small: Path, tmp_path: Path
 ) -> None:
@@ -116,6 +142,32 @@ def test_imported_traces_are_the_targets_answers_in_the_order_of_the_prompts(sma
         assert len(kept) == 2
         assert all(0 < len(trace.output_ids) <= SMALL["collect"]["max_tokens"] for trace in kept)
         assert command.left() == []
+    finally:
+        command.kill()
+
+
+@pytest.mark.cluster
+def test_ctrl_c_ends_a_watch_as_it_ends_a_retraining_after_a_look_that_is_kept(tmp_path: Path) -> None:
+    work, home = tmp_path / "work", tmp_path / "home"
+    home.mkdir()
+    record(tmp_path / "traces", answers(40))
+    record(tmp_path / "traces", answers(40))
+    sizes = {"every_s": 3600, "reference": 40, "recent": 40, "min_answers": 40}
+    settings = SMALL | {"collect": {"traces": str(tmp_path / "traces")}, "watch": sizes}
+    file = written(tmp_path, settings | {"bundles": str(tmp_path / "bundles")})
+    command = Command(home, "retrain", "--watch", "--config", str(file), "--work", str(work))
+    try:
+        looked = next((line for line in command.stdout if " UTC: " in line), None)
+        assert looked is not None, command.process.communicate()
+        assert "UTC: 40 answers against 40 under no bundle: mix 0.00" in looked
+        command.processes()
+        os.killpg(command.process.pid, signal.SIGINT)
+        out, err = command.process.communicate(timeout=60)
+        assert command.process.returncode == 130, err
+        assert out.splitlines()[-1] == f"Stopped; nothing is left running; the same command resumes from {work}"
+        assert err == ""
+        assert command.left() == []
+        assert json.loads((work / "watch.json").read_text())["answers"] == 40
     finally:
         command.kill()
 

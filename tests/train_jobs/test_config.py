@@ -48,6 +48,12 @@ def test_little_is_enough(tmp_path: Path) -> None:
         ({"collect": {}}, "write exactly one of `family`, `files` and `traces`"),
         ({"collect": {"family": 5, "files": ["p.jsonl"]}}, "write exactly one of `family`, `files` and `traces`"),
         ({"align": {"base_steps": 0}, "studies": {"losses": ["kl"]}}, "studies.losses trains bases"),
+        (
+            {"watch": {"max_cpus": 2}, "align": {"worker": {"num_cpus": 4}}},
+            "align.worker.num_cpus is 4 and watch.max_cpus 2: write align: {worker: {num_cpus: 2}} or less, or watch: ",
+        ),
+        ({"watch": {"recent": 100}}, "recent is less than min_answers, 200: write that or more"),
+        ({"watch": {"every": 5}}, "watch.every: unknown key; did you mean `every_s`?"),
         ({"align": {"steps": 0}}, "align.steps: Input should be greater than or equal to 1"),
     ],
 )
@@ -55,6 +61,11 @@ def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], said: s
     with pytest.raises(ConfigError, match=r"retrain\.yaml") as error:
         load_config(written(tmp_path, **changes))
     assert said in str(error.value)
+
+
+def test_workers_within_the_cpus_of_a_watch_are_taken(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, watch={"max_cpus": 4}, align={"worker": {"num_cpus": 4}}))
+    assert config.workers()["align"].num_cpus == config.watch.max_cpus == 4
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Stage 6, publish: the promoted drafts and the router become the live bundle, by one rename."""
+"""Stage 6, publish: the promoted drafts and the router become a bundle, live unless it is to wait."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def run(work: Workspace, progress: Progress) -> None:
             acceptance=winners.acceptance,
             evidence=winners.evidence,
             centroids=centroids,
+            live=work.config.publish.live,
         )
         replace(directory / "version", manifest.version.encode())
         report("bundle", 1, 1, manifest.version)

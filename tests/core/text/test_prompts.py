@@ -23,6 +23,24 @@ def test_texts_and_conversations_are_read(tmp_path: Path) -> None:
     ]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_prompt(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "\ufeffWhat?"}\n{"prompt": "And?"}\n', encoding="utf-8-sig")
+    assert file.read_bytes()[:3] == b"\xef\xbb\xbf"
+    assert read_prompts(file) == [Prompt(prompt="\ufeffWhat?"), Prompt(prompt="And?")]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b" \n\t\r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
+def test_a_file_without_prompts_is_told_with_what_a_line_is(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        read_prompts(file)
+    assert str(refused.value) == (
+        f'{file} has no prompts: write lines of {{"prompt": "..."}} or {{"messages": [...]}} in it'
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
