@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from core.errors import ConfigError, TaskSpecError
-from serve_app.local_cluster import RunningService, running_services, silence_ray, use_token
+from serve_app.local_cluster import RunningService, log_options, running_services, silence_ray, use_token
 
 
 class NotReached(TaskSpecError):
@@ -19,7 +18,7 @@ def connect(address: str) -> Any:
     import ray
 
     try:
-        return ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        return ray.init(address=address, **log_options())
     except (ConnectionError, RuntimeError, ValueError) as error:
         # Ray finds out by itself that a token is needed only if the address is `auto`.
         hint = "if it requires a token, set RAY_AUTH_MODE=token"

@@ -6,6 +6,7 @@ no process or file of the cluster is left, jobs included.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import math
@@ -16,11 +17,12 @@ import signal
 import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 
@@ -34,12 +36,14 @@ GRACE_SECONDS = 5.0
 SHORT_TEMP = "/tmp"
 PREFIX = "taskspec-"
 TOKEN = "token"
+DRIVER_LOG = "driver.log"  # of Ray in the command's own process
 SERVICE = "service.json"  # in the directory of a cluster that runs one
 # Ray opens some forty listeners and a hundred connections on ephemeral ports (Linux: from 32768 up) when it starts, so
 # that a port chosen among those may be taken before it is used. This range lies between the ports of Ray's workers and
 # those of Serve's replicas; each process goes through it in an order of its own.
 PORTS = range(20_000, 30_000)
 _untaken = iter(secrets.SystemRandom().sample(PORTS, len(PORTS)))
+DEBUG = "TASKSPEC_DEBUG"  # the environment variable that is set if Ray's log lines are to be seen
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -138,15 +142,51 @@ def raise_on_signals() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
+def show_ray() -> None:
+    """Let all that Ray and its workers log into the terminal: `taskspec --debug`."""
+    os.environ[DEBUG] = "1"
+
+
+def log_options() -> dict[str, Any]:
+    """Options of `ray.init` that keep log lines out of the terminal, or in it after `show_ray`."""
+    shown = DEBUG in os.environ
+    return {"log_to_driver": shown, "logging_level": logging.INFO if shown else logging.CRITICAL}
+
+
 def silence_ray() -> None:
-    """Keep Ray's own messages out of the terminal; its failures arrive as exceptions."""
+    """Keep Ray's own messages out of the terminal, unless they are shown; its failures arrive as exceptions.
+
+    All that Ray's processes log stays in its directory.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when ray is imported
     import ray.serve  # noqa: F401  sets the levels of these loggers
     from ray._private import worker
 
+    if DEBUG in os.environ:
+        return
     worker.print_to_stdstream = lambda *_, **__: None  # there is no other switch for the messages of raylets
+    warnings.filterwarnings("ignore", module=r"ray(\.|$)")  # they are for who calls it
     for name in ("ray", "ray.serve"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def _native_log(file: Path) -> Iterator[None]:
+    """Let Ray's C++ part, if it begins within, write to `file` what it would write to stderr, now and later.
+
+    Ray has no option for these lines. They pass Python's stderr by, and so break a progress view.
+    """
+    library = ctypes.CDLL(None)
+    library.fopen.restype = ctypes.c_void_p
+    opened = library.fopen(os.fsencode(file), b"a")
+    if not opened:
+        raise ConfigError(f"cannot write {file}; free some space there")
+    stderr = ctypes.c_void_p.in_dll(library, "stderr")  # C's variable: Python and other processes have their own
+    before, stderr.value = stderr.value, opened
+    try:
+        yield
+    finally:
+        stderr.value = before
 
 
 def _create_token(token_file: Path) -> None:
@@ -181,18 +221,18 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboar
     # A closed terminal signals every process in it. Ray's inherit this mask and survive until they are stopped.
     unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
-        ray.init(
-            address="local",
-            num_cpus=(os.cpu_count() or 1) + math.ceil(cpus),
-            resources=dict(resources),
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=dashboard is not None,
-            dashboard_host=LOOPBACK,
-            dashboard_port=dashboard,
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-            _temp_dir=directory,
-        )
+        with nullcontext() if DEBUG in os.environ else _native_log(Path(directory, DRIVER_LOG)):
+            ray.init(
+                address="local",
+                num_cpus=(os.cpu_count() or 1) + math.ceil(cpus),
+                resources=dict(resources),
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=dashboard is not None,
+                dashboard_host=LOOPBACK,
+                dashboard_port=dashboard,
+                _temp_dir=directory,
+                **log_options(),
+            )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
     raise_on_signals()  # ray.init has installed a handler of its own

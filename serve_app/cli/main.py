@@ -54,6 +54,19 @@ ConfigOption = typer.Option(
 )
 
 
+@app.callback()
+def common(
+    *,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print what Ray and its workers log, which else stays in Ray's directory.")
+    ] = False,
+) -> None:
+    if debug:
+        from serve_app.local_cluster import show_ray
+
+        show_ray()
+
+
 @app.command()
 def demo(
     config: Annotated[str | None, ConfigOption] = None,

@@ -16,12 +16,13 @@ pytestmark = pytest.mark.cluster
 PATIENCE = 60.0  # seconds: Ray reports every ten
 
 
-def exported(name: str, application: str) -> list[float]:
-    """The value of every replica that has told any."""
+def exported(name: str, application: str, **tags: str) -> list[float]:
+    """The value of every replica that has told any, and of every combination of other tags than those given."""
     [node] = ray.nodes()
     text = httpx.get(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics").text
-    lines = re.findall(rf'^ray_{name}{{[^}}]*application="{application}"[^}}]*}} (\S+)$', text, re.MULTILINE)
-    return [float(value) for value in lines]
+    wanted = {"application": application} | tags
+    lines = re.findall(rf"^ray_{name}{{([^}}]*)}} (\S+)$", text, re.MULTILINE)
+    return [float(value) for labels, value in lines if wanted.items() <= set(re.findall(r'(\w+)="([^"]*)"', labels))]
 
 
 def test_what_engines_and_the_ingress_count_is_exported(service: Service) -> None:
@@ -41,6 +42,30 @@ def test_what_engines_and_the_ingress_count_is_exported(service: Service) -> Non
     generations = service.ingress()["generations"]
     service.eventually(lambda: sum(exported("taskspec_ingress_generations_total", CORE)) >= generations, PATIENCE)
     service.eventually(lambda: sum(exported("taskspec_traces_written_total", CORE)) > 0, PATIENCE)
-    pool = pool_application(task)
+    pool = service.served.pool(task)
     service.eventually(lambda: sum(exported("taskspec_draft_drafted_total", pool)) >= drafted, PATIENCE)
     service.eventually(lambda: exported("taskspec_draft_sessions", pool) == [0.0], PATIENCE)
+
+
+def test_tokens_and_times_of_answers_are_exported_by_task_version_and_source(service: Service) -> None:
+    task, version = service.tasks[0], service.served.version
+    assert version is not None
+    answer = service.answer(
+        chat("What is 8 + 5?", max_tokens=20, seed=2) | {"speculation": {"task": task, "num_speculative_tokens": 4}}
+    )
+    usage = answer["usage"]
+    drafted = usage["speculation"]["sources"]["draft"]
+    assert drafted["accepted"] > 0
+    of_task = {"task": pool_application(task).removeprefix("draft-"), "version": version}
+
+    def told(name: str, least: float, **tags: str) -> None:
+        service.eventually(lambda: sum(exported(f"taskspec_answer_{name}", CORE, **of_task, **tags)) >= least, PATIENCE)
+
+    told("proposed_total", drafted["proposed"], source="draft")
+    told("accepted_total", drafted["accepted"], source="draft")
+    told("tokens_total", drafted["accepted"] + 1, source="draft")
+    for seconds in ("time_to_first_token_seconds", "time_per_token_seconds", "seconds"):
+        told(f"{seconds}_count", 1)
+        told(f"{seconds}_bucket", 1, le="+Inf")
+        assert sum(exported(f"taskspec_answer_{seconds}_sum", CORE, **of_task)) > 0
+    assert exported("taskspec_answer_tokens_total", CORE, **of_task | {"version": "another"}) == []

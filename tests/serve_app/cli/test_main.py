@@ -20,7 +20,7 @@ from serve_app.cli import main as cli_main
 from serve_app.cli.main import app, main
 from serve_app.config import ServiceConfig
 from serve_app.demo.table import DemoTable
-from serve_app.local_cluster import running_services
+from serve_app.local_cluster import DEBUG, log_options, running_services
 from tests.core.bundle.bundles import publish_adapters
 from tests.serve_app.command import Command
 
@@ -96,6 +96,23 @@ def test_the_demo_takes_the_real_model_if_it_is_installed_and_says_so_if_not(
     first, *others = outcome.stdout.splitlines()
     assert first.startswith(f"Starting {served}, ")
     assert ["make smollm2" in line for line in others] == ([] if installed or arguments else [True])
+
+
+@pytest.mark.parametrize(("arguments", "shown"), [([], False), (["--debug"], True)])
+def test_debug_before_a_command_shows_what_ray_logs(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], shown: bool
+) -> None:
+    seen: list[bool] = []
+
+    def run(*_: object, **__: object) -> DemoTable:
+        seen.append(log_options()["log_to_driver"])
+        return DemoTable([])
+
+    monkeypatch.setenv(DEBUG, "")  # so that it is as before after the test
+    monkeypatch.delenv(DEBUG)
+    monkeypatch.setattr(cli_main, "_run_demo", run)
+    assert CliRunner().invoke(app, [*arguments, "demo", "--config", "family"]).exit_code == 0
+    assert seen == [shown]
 
 
 def test_a_gguf_file_is_converted_before_anything_starts(
