@@ -1,9 +1,9 @@
 """The service on Ray Serve, the HTTP protocol in front of it, and the `taskspec` command.
 
-applications   every Serve application and its deployments; the only module with a `.bind(`
+applications   every Serve application of a service, and their deployment
 config         one service as one YAML file; `configs` has the shipped ones
 hosting        brings a service up, on a Ray of its own (`local_cluster`) or on a running cluster
-deployments    ingress, task router, draft pools and target verifier, and the calls between them
+deployments    ingress, task router, draft pools, target verifier and rollout, and the calls between them
 openai         the OpenAI-compatible protocol: requests, responses, streams, errors, and a client
 cli            `taskspec`: demo, serve, bundles
 demo           `taskspec demo`: every draft compared with plain decoding, over HTTP

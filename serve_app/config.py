@@ -21,8 +21,10 @@ from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.settings import Section, read_settings
 
-CORE = "taskspec"  # the application of ingress, router and verifier
+CORE = "taskspec"  # the application of ingress and verifier
+ROLLOUT = "taskspec-rollout"  # that of the rollout of bundles
 _SLUG_LENGTH = 40  # characters of a task's name in the name of its application
+_DIGITS = 12  # of a digest there
 
 
 class Actors(Section):
@@ -125,6 +127,21 @@ class Ingress(Section):
     actors: Actors = Actors()
 
 
+class Rollout(Section):
+    """How a running service takes up the bundles that training publishes, and when it goes back."""
+
+    follow: bool = Field(True, description="take up the live bundle of the directory; else on `bundles deploy` only")
+    every_s: float = Field(5.0, gt=0, description="between looks at the directory")
+    canary: float = Field(
+        0.0, ge=0, lt=1, description="share of the prompts that a followed bundle gets at first; 0: all at once"
+    )
+    canary_answers: int = Field(200, ge=1, description="drafted answers of a canary until it gets every prompt")
+    trial_answers: int = Field(
+        2000, ge=1, description="drafted answers of a new bundle that are judged; one that does worse is rolled back"
+    )
+    actors: Actors = Actors(num_cpus=0)
+
+
 class Traces(Section):
     """Answers that are kept for training, as token ids with their sampling parameters."""
 
@@ -168,6 +185,7 @@ class ServiceConfig(Section):
     router: Router = Router()
     lookup: Lookup = Lookup()
     ingress: Ingress = Ingress()
+    rollout: Rollout = Rollout()
     traces: Traces | None = Field(None, description="answers kept for training; without it none are kept")
 
     def pool_actors(self, task: str) -> Actors:
@@ -202,26 +220,21 @@ def _imported(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", found)
 
 
-def pool_application(task: str) -> str:
-    """Name of the Serve application that serves the task's drafts: `draft-<task>`.
+def pool_application(task: str, directory: str | None = None) -> str:
+    """Name of the Serve application of a task's draft: `draft-<task>`, and `@` with the first digits of an adapter.
 
-    Ray's metrics accept ASCII only, and tasks may be named in any script: such a name keeps its ASCII letters and
-    digits, and gets a digest to be unique.
+    So pools of several bundles can serve beside each other, and those of a draft that stays are the same. The verifier
+    keeps its estimates of a draft by this name. Ray's metrics accept ASCII only, and tasks may be named in any script:
+    such a name keeps its ASCII letters and digits, and gets a digest to be unique.
     """
     plain = re.sub(r"[^A-Za-z0-9]+", "-", task).strip("-")[:_SLUG_LENGTH]
-    if plain == task:
-        return f"draft-{task}"
-    return f"draft-{plain}_{hashlib.sha256(task.encode()).hexdigest()[:12]}"
+    unique = "" if plain == task else f"_{hashlib.sha256(task.encode()).hexdigest()[:_DIGITS]}"
+    return f"draft-{plain}{unique}" + ("" if directory is None else f"@{Path(directory).name[:_DIGITS]}")
 
 
-def draft_label(task: str, directory: str | None) -> str:
-    """The name, in ASCII, under which the verifier keeps estimates of a draft; each draft of a task has its own."""
-    return pool_application(task) + ("" if directory is None else f"@{Path(directory).name[:12]}")
-
-
-def pool_of(label: str) -> str:
-    """The pool application of a draft label."""
-    return label.partition("@")[0]
+def router_application(directory: str) -> str:
+    """Name of the Serve application of a router."""
+    return f"router@{Path(directory).name[:_DIGITS]}"
 
 
 def shipped_configs() -> list[str]:

@@ -41,8 +41,8 @@ def local_service(
 
     Raises `StartFailed`, and `ConfigError` if this machine lacks the GPUs.
     """
-    every = _actors(served)
-    cpus = sum(actors.fewest * actors.num_cpus for actors in every)
+    every, of_next_bundle = _actors(served)
+    cpus = sum(actors.fewest * actors.num_cpus for actors in [*every, *of_next_bundle])
     gpus = sum(actors.fewest * actors.num_gpus for actors in every)
     resources = {name for actors in every for name in actors.resources}
     with ExitStack() as cluster:
@@ -121,7 +121,9 @@ def _healthy(client: httpx.Client) -> bool:
         return False
 
 
-def _actors(served: ServedModels) -> list[Actors]:
+def _actors(served: ServedModels) -> tuple[list[Actors], list[Actors]]:
+    """Those of the service, and those that a new bundle starts beside them."""
     config = served.config
     router = [] if served.router is None else [config.router.actors]
-    return [config.target.actors, *router, config.ingress.actors, *map(config.pool_actors, served.drafts)]
+    of_bundle = [*router, *map(config.pool_actors, served.drafts)]
+    return [config.target.actors, config.ingress.actors, config.rollout.actors, *of_bundle], of_bundle

@@ -14,17 +14,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
+from ray.serve import get_deployment_handle
 from ray.serve._private.common import DeploymentID, RequestMetadata
 from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetails, ServeInstanceDetails
 
 from core.errors import ConfigError, TaskSpecError
-from serve_app.config import CORE, pool_application
+from serve_app.config import CORE, ROLLOUT, router_application
 from serve_app.deployments.ingress_report import IngressReport, together
+from serve_app.deployments.rollout_report import RolloutReport
 
-INGRESS, TARGET, POOL = "SpeculativeIngress", "TargetVerifier", "DraftPool"
-PARTS = {"ingress": INGRESS, "target": TARGET, "router": "TaskRouter"}
+INGRESS, TARGET, POOL, ROUTER = "SpeculativeIngress", "TargetVerifier", "DraftPool", "TaskRouter"
+ROLLOUTS = "Rollout"
+PARTS = {"ingress": INGRESS, "target": TARGET}
 NOT_DEPLOYED = "NOT_DEPLOYED"
 PATIENCE = 5.0  # seconds for a replica to answer
 
@@ -57,11 +60,12 @@ class Part:
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """A service: when it was deployed, its parts, and what its ingress tells, if one answers."""
+    """A service: when it was deployed, its parts, and what its ingress and its rollout tell, if they answer."""
 
     deployed: datetime
     report: IngressReport | None
     parts: tuple[Part, ...]
+    rollout: RolloutReport | None = None
 
 
 def service_status() -> ServiceStatus:
@@ -72,7 +76,38 @@ def service_status() -> ServiceStatus:
         raise NoService("no service runs on that Ray cluster; deploy one with `taskspec serve --address HOST:PORT`")
     report = together(_answers(core.deployments.get(INGRESS), "report"))
     deployed = datetime.fromtimestamp(core.last_deployed_time_s, UTC)
-    return ServiceStatus(deployed, report, (*_core_parts(core), *_pools(applications, report)))
+    parts = *_core_parts(core), *_of_bundles(applications, report)
+    return ServiceStatus(deployed, report, parts, _rollout(applications))
+
+
+def rollout_report() -> RolloutReport:
+    """What the rollout of the service tells. Raises `NoService` if there is none, or if it does not answer."""
+    found = _rollout(_applications())
+    if found is None:
+        raise NoService("no rollout answers; a service has one if its configuration names a `bundle` directory")
+    return found
+
+
+def deploy_bundle(version: str, share: float, force: bool) -> str:
+    """Let the service take up a bundle, a `share` of its prompts at first if that is not 0; what is begun, in words.
+
+    Raises `ConfigError` if it cannot be, and `NoService`.
+    """
+    rollout_report()
+    handle = get_deployment_handle(ROLLOUTS, ROLLOUT)
+    try:
+        begun: str = handle.deploy.remote(version, share, force).result()
+    except RayTaskError as error:
+        if isinstance(error.cause, ConfigError):
+            raise error.cause from None
+        raise
+    return begun
+
+
+def _rollout(applications: Mapping[str, ApplicationDetails]) -> RolloutReport | None:
+    found = applications.get(ROLLOUT)
+    answers = _answers(found.deployments.get(ROLLOUTS), "report") if found is not None else []
+    return next(iter(answers), None)
 
 
 def set_replicas(replicas: Mapping[str, int]) -> list[Part]:
@@ -129,19 +164,28 @@ def _core_parts(core: ApplicationDetails) -> list[Part]:
     ]
 
 
-def _pools(applications: Mapping[str, ApplicationDetails], report: IngressReport | None) -> list[Part]:
-    """The pools of the tasks that are served, and others that are deployed, named by their applications."""
-    tasks = {pool_application(task): task for task in report.tasks} if report else {}
-    names = tasks | {name: name for name, one in applications.items() if POOL in one.deployments and name not in tasks}
-    return [_pool(name, application, applications.get(application), report) for application, name in names.items()]
+def _of_bundles(applications: Mapping[str, ApplicationDetails], report: IngressReport | None) -> list[Part]:
+    """The router and the pools of the tasks that are served, and others that are deployed, named by their applications.
+
+    Others are those of a bundle on its way in or out.
+    """
+    named = {router_application(report.router): ("router", ROUTER)} if report and report.router else {}
+    named |= {application: (task, POOL) for application, task in report.pools.items()} if report else {}
+    others = ((name, kind) for name, one in applications.items() for kind in (ROUTER, POOL) if kind in one.deployments)
+    named |= {name: (name, kind) for name, kind in others if name not in named}
+    return [_of_bundle(name, kind, applications.get(app), app, report) for app, (name, kind) in named.items()]
 
 
-def _pool(name: str, application: str, found: ApplicationDetails | None, report: IngressReport | None) -> Part:
-    if found is None or POOL not in found.deployments:
-        part = Part(name, application, POOL, NOT_DEPLOYED)
+def _of_bundle(
+    name: str, kind: str, found: ApplicationDetails | None, application: str, report: IngressReport | None
+) -> Part:
+    if found is None or kind not in found.deployments:
+        part = Part(name, application, kind, NOT_DEPLOYED)
     else:
-        part = _part(name, found, found.deployments[POOL])
-    return part if report is None else replace(part, proposed=report.proposed[name], accepted=report.accepted[name])
+        part = _part(name, found, found.deployments[kind])
+    if report is None or kind != POOL:
+        return part
+    return replace(part, proposed=report.proposed[application], accepted=report.accepted[application])
 
 
 def _part(name: str, application: ApplicationDetails, deployment: DeploymentDetails) -> Part:

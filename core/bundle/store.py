@@ -4,9 +4,12 @@
                                   part as the model that it is for
     root/manifests/<version>.json the part that serves each task; the version is the hash of the manifest's content
     root/live                     the versions that were live, the newest first, one per line
+    root/blocked.json             the versions that no service may serve, and why
 
 Everything is written by one rename each: parts, then the manifest that names them, then `live`. So a crash leaves the
-previous bundle live. One process writes at a time (a lock on the root); any number read, and they check every byte.
+previous bundle live. Live is the newest of `live` that is not blocked.
+
+One process writes at a time (a lock on the root); any number read, and they check every byte.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace as changed
 
-from core.bundle.atomic_files import ASIDE, sync
+from core.bundle.atomic_files import ASIDE, replace, sync
 from core.bundle.blobs import Problem, base_part, problems, store_blob
 from core.bundle.manifest import (
     Evidence,
@@ -38,6 +41,7 @@ from core.bundle.manifest import (
 from core.errors import ConfigError
 
 _PARTS, _MANIFESTS, _LIVE, _LOCK = "parts", "manifests", "live", ".lock"
+_BLOCKED = "blocked.json"
 _log = logging.getLogger(__name__)
 
 
@@ -113,8 +117,9 @@ def publish(
     acceptance: Mapping[str, Mapping[str, float]] | None = None,
     evidence: Mapping[str, Evidence] | None = None,
     centroids: Path | None = None,
+    live: bool = True,
 ) -> Manifest:
-    """Store the parts, write the manifest, make it live. The same content gives the same version.
+    """Store the parts, write the manifest, and make it live if asked. The same content gives the same version.
 
     The model that an adapter is for becomes a part, too, if it is among the directories or in the store already. Raises
     `ConfigError` if it is not, if a directory holds anything but safetensors and JSON, or if a score is not a number.
@@ -142,7 +147,44 @@ def publish(
             centroids=digests[centroids],
             parts=parts,
         )
-        return _go_live(root, manifest)
+        known = _stored(root, manifest)
+        if live:
+            _put_first(root, known.version)
+        return known
+
+
+def go_live(root: Path, version: str) -> None:
+    """Make a stored bundle live, and blocked no longer. Raises `ConfigError` if it is missing or damaged."""
+    with _writing(root):
+        open_version(root, version)
+        kept = {one: reason for one, reason in blocked(root).items() if one != version}
+        if kept != blocked(root):
+            _write_blocked(root, kept)
+        _put_first(root, version)
+
+
+def block(root: Path, version: str, reason: str) -> None:
+    """Let no service serve this bundle, even if it is published again; the one that was live before it is live."""
+    with _writing(root):
+        _write_blocked(root, blocked(root) | {version: reason})
+
+
+def blocked(root: Path) -> dict[str, str]:
+    """The versions that may not be served, and why. A file that cannot be read blocks none, and is logged."""
+    try:
+        return msgspec.json.decode((root / _BLOCKED).read_bytes(), type=dict[str, str])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        _log.warning("%s cannot be read: %s", root / _BLOCKED, error)
+        return {}
+
+
+def live_version(root: Path) -> str | None:
+    """The version that `open_live` tries first; nothing of it is checked."""
+    versions, _ = read_history(root / _LIVE)
+    barred = blocked(root)
+    return next((version for version in versions if version not in barred), None)
 
 
 def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
@@ -164,7 +206,9 @@ def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
         used |= {slot.part for slot in slots.values()}
         used |= {_base_of(root, digest) for digest in used}
         parts = {digest: files for digest, files in (old.parts | now.manifest.parts).items() if digest in used}
-        return _go_live(root, changed(now.manifest, slots=slots, parts=parts, created=datetime.now(UTC)))
+        known = _stored(root, changed(now.manifest, slots=slots, parts=parts, created=datetime.now(UTC)))
+        _put_first(root, known.version)
+        return known
 
 
 def open_live(root: Path) -> Live:
@@ -175,8 +219,10 @@ def open_live(root: Path) -> Live:
     versions, found = read_history(root / _LIVE)
     if versions or found:  # else a killed first publication may have left manifests that were never live
         versions += (one.version for one in read_manifests(root / _MANIFESTS) if one.version not in versions)
-    live = None
+    live, barred = None, blocked(root)
     for version in versions:
+        if version in barred:
+            continue
         manifest = read_manifest(root / _MANIFESTS, version)
         wrong = [manifest] if isinstance(manifest, Problem) else _part_problems(root, manifest)
         if isinstance(manifest, Manifest) and not wrong:
@@ -236,7 +282,8 @@ def diff(root: Path, before: str, after: str) -> list[BundleChange]:
 
 
 def prune(root: Path, keep: int) -> list[str]:
-    """Delete all but the `keep` (at least 1) bundles that were live last, and the parts that only the others use.
+    """Delete all but the `keep` (at least 1) bundles that were live last, candidates that came after the live one, and
+    the parts that they use.
 
     Returns the deleted versions. They cannot be rolled back to. Parts that a service has loaded may be deleted.
     """
@@ -247,8 +294,10 @@ def prune(root: Path, keep: int) -> list[str]:
         earlier, _ = read_history(root / _LIVE)
         versions = list(dict.fromkeys([live.manifest.version, *earlier]))[: max(1, keep)]
         write_history(root / _LIVE, versions)
-        kept = [manifest for manifest in read_manifests(root / _MANIFESTS) if manifest.version in versions]
-        others = [file for file in (root / _MANIFESTS).glob("*.json") if file.stem not in versions]
+        known = read_manifests(root / _MANIFESTS)
+        waiting = [one.version for one in known if one.created > live.manifest.created and one.version not in earlier]
+        kept = [one for one in known if one.version in (*versions, *waiting)]
+        others = [file for file in (root / _MANIFESTS).glob("*.json") if file.stem not in (*versions, *waiting)]
         for file in others:
             file.unlink()
         for directory in (root / _PARTS).iterdir():
@@ -266,7 +315,8 @@ def _slot(winner: Winner, part: str | None) -> Slot:
     return Slot(part=part, decision=winner.decision, reason=winner.reason, scores=winner.scores)
 
 
-def _go_live(root: Path, manifest: Manifest) -> Manifest:
+def _stored(root: Path, manifest: Manifest) -> Manifest:
+    """The manifest with its version, written if it is new."""
     sealed = seal(manifest)
     if wrong := _part_problems(root, sealed):
         raise ConfigError(f"nothing was published: {wrong[0]}")
@@ -274,9 +324,16 @@ def _go_live(root: Path, manifest: Manifest) -> Manifest:
     if isinstance(known, Problem):
         write_manifest(root / _MANIFESTS, sealed)
         known = sealed
-    earlier, _ = read_history(root / _LIVE)
-    write_history(root / _LIVE, list(dict.fromkeys([known.version, *earlier])))
     return known
+
+
+def _put_first(root: Path, version: str) -> None:
+    earlier, _ = read_history(root / _LIVE)
+    write_history(root / _LIVE, list(dict.fromkeys([version, *earlier])))
+
+
+def _write_blocked(root: Path, versions: Mapping[str, str]) -> None:
+    replace(root / _BLOCKED, msgspec.json.format(msgspec.json.encode(versions, order="sorted"), indent=2) + b"\n")
 
 
 def _part_problems(root: Path, manifest: Manifest) -> list[Problem]:

@@ -1,17 +1,20 @@
-"""`taskspec bundles`: lists, shows, compares, replays and deletes what training has published."""
+"""`taskspec bundles`: lists, shows, compares, replays, deploys and deletes what training has published."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from core.errors import ConfigError
+from core.errors import ConfigError, TaskSpecError
 from core.family import BUNDLE_DIR
+from serve_app.cli.operations import Address
+from serve_app.connection import connect_to_service
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +43,7 @@ Version = Annotated[str, typer.Argument(help="A version that `taskspec bundles l
 
 @app.command("list")
 def list_(root: Root = BUNDLE_DIR, as_json: AsJson = False) -> None:
-    """List all bundles, the newest first; a service loads the live one when it starts.
+    """List all bundles, the newest first; a service loads the live one when it starts, and follows later ones.
 
     The live bundle is the last published one whose files are intact. Every byte is checked; damage is reported.
 
@@ -173,6 +176,64 @@ def shadow(
         table.add_row(*row)
     _print(table)
     _print(work.sentences(found, since))
+
+
+@app.command()
+def deploy(
+    version: Version,
+    canary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE", help="The share of prompts that it gets at first, such as 10%.", show_default="all"
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Deploy a version that is blocked.")] = False,
+    address: Address = None,
+) -> None:
+    """Let the running service take up a bundle: its drafts start beside those that serve, then take over.
+
+    No answer fails, waits or changes: those that run keep their drafts, and what nothing uses any more ends. A canary
+    gets all prompts once `rollout.canary_answers` drafted answers did no worse. Deployed again it gets another share,
+    or all; deploying the version that serves ends it.
+
+    The service judges the first `rollout.trial_answers` answers. If the drafts of a task are accepted less than those
+    before, and not by chance (at most 5 % of bundles that are as good), it goes back by itself and blocks the version.
+
+    A service follows what training publishes without this command, unless `rollout.follow` is false.
+
+    Example: `taskspec bundles deploy 81cb1f890ca658e1 --canary 10%`
+
+    The command returns when the bundle has prompts; `taskspec status` shows how it does.
+    """
+    share = _share(canary)
+    connect_to_service(address)
+    from serve_app.operations import deploy_bundle, rollout_report
+    from serve_app.terminal.progress import step
+
+    begun = deploy_bundle(version, share, force)
+    with step(Console(stderr=True), begun[0].upper() + begun[1:]):
+        while (found := rollout_report()).state == "starting":
+            time.sleep(0.5)
+    if version not in (found.version, found.candidate):
+        raise NotDeployed(found.last)
+    _print(found.last or begun)
+
+
+class NotDeployed(TaskSpecError):
+    """The service goes on with the bundle that it has."""
+
+
+def _share(canary: str | None) -> float:
+    """Of 0 to 1. Raises `ConfigError`."""
+    if canary is None:
+        return 0.0
+    try:
+        share = float(canary.removesuffix("%")) / 100.0 if canary.endswith("%") else float(canary)
+    except ValueError:
+        share = -1.0
+    if not 0.0 < share < 1.0:
+        raise ConfigError(f"--canary {canary}: write a share of the prompts such as 10%, more than 0 and less than all")
+    return share
 
 
 @app.command()

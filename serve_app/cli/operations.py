@@ -17,6 +17,8 @@ from core.errors import ConfigError
 from serve_app.connection import connect_to_service
 
 if TYPE_CHECKING:
+    from core.bundle.trial import Record
+    from serve_app.deployments.rollout_report import RolloutReport
     from serve_app.operations import Part, ServiceStatus
 
 Address = Annotated[
@@ -36,7 +38,9 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
 
     A part is `ingress`, `target`, `router`, or the draft pool of a task. `replicas` are those that run, of those that
     should. `accepted` is the share of the draft's proposals that the target accepted since the ingress began, and both
-    numbers. Above are the bundle that is served, and what became of the recorded answers.
+    numbers. Above are the bundle that is served, what became of the recorded answers, and of a new bundle: whether its
+    pools are starting, it is a canary or on trial, and how its drafts do beside those before. Rows named by their
+    application are of a bundle on its way in or out.
 
     Example: `taskspec status`
 
@@ -44,7 +48,9 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
 
     With --json an object: `model`, `bundle`, `deployed` (ISO 8601), `traces` (counts, or null if none are kept), and
     `parts`, a list of objects: `name`, `application`, `deployment`, `state`, `running`, `target`, `message`,
-    `autoscaled`, `scalable`, `sessions`, `proposed`, `accepted`; the last three null where nothing tells them.
+    `autoscaled`, `scalable`, `sessions`, `proposed`, `accepted`; the last three null where nothing tells them. And
+    `rollout` (null without one): `state`, `version`, `candidate`, `share`, `answers`, `last`, `blocked`, and by task
+    `acceptance` with `now`, `before` and the `answers` of each.
     """
     connect_to_service(address)
     from serve_app.operations import service_status
@@ -100,10 +106,31 @@ def facts(found: ServiceStatus) -> list[str]:
     if found.report is None:
         return [f"The ingress does not answer; {deployed}"]
     served = f"{found.report.model}, {f'bundle {found.report.bundle}' if found.report.bundle else 'no bundle'}"
-    if found.report.traces is None:
-        return [f"{served}, {deployed}"]
-    counts = (f"{number} {name.replace('_', ' ')}" for name, number in sorted(found.report.traces.items()))
-    return [f"{served}, {deployed}", f"traces: {', '.join(counts) or 'none written yet'}"]
+    lines = [f"{served}, {deployed}"]
+    if found.report.traces is not None:
+        counts = (f"{number} {name.replace('_', ' ')}" for name, number in sorted(found.report.traces.items()))
+        lines.append(f"traces: {', '.join(counts) or 'none written yet'}")
+    return lines if found.rollout is None else [*lines, *_of_rollout(found.rollout)]
+
+
+def _of_rollout(found: RolloutReport) -> list[str]:
+    """What is being taken up, how its drafts do, and what happened last."""
+    lines = [f"rollout: {found.last}"] if found.last else []
+    if found.state in ("canary", "trial"):
+        pairs = ((_named(task), found.records.get(task), before) for task, before in found.references.items())
+        how = (f"{task} {now.mean:.2f} ({before.mean:.2f})" for task, now, before in pairs if now)
+        lines.append(f"{found.state}: {found.answers} answers judged; accepted, and before: {', '.join(how) or 'none'}")
+    return lines
+
+
+def _named(task: str) -> str:
+    from core.bundle.trial import ALL
+
+    return "all" if task == ALL else task
+
+
+def _record(record: Record | None) -> dict[str, Any]:
+    return {"acceptance": record.mean if record else None, "answers": record.answers if record else 0}
 
 
 def table(parts: Sequence[Part]) -> Table:
@@ -134,4 +161,14 @@ def as_object(found: ServiceStatus) -> dict[str, Any]:
         "deployed": found.deployed.isoformat(),
         "traces": report and report.traces,
         "parts": [asdict(part) for part in found.parts],
+        "rollout": found.rollout and _rollout_as_object(found.rollout),
     }
+
+
+def _rollout_as_object(found: RolloutReport) -> dict[str, Any]:
+    plain = {name: value for name, value in found._asdict().items() if name not in ("records", "references")}
+    by_task = {
+        _named(task): {"now": _record(record), "before": _record(found.references.get(task))}
+        for task, record in found.records.items()
+    }
+    return plain | {"answers": found.answers, "acceptance": by_task}

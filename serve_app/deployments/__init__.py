@@ -1,1 +1,1 @@
-"""The Ray Serve deployments (ingress, task router, draft pools, target verifier) and the calls between them."""
+"""The deployments (ingress, task router, draft pools, target verifier, rollout) and the calls between them."""

@@ -20,7 +20,6 @@ from core.generation import Run
 from core.policy.rerouting import AnswerRoute, RoutingTable
 from core.tasks import GENERAL
 from core.wire.messages import OpenSession
-from serve_app.config import pool_application
 from serve_app.deployments.choice_drafts import ChoiceDrafts
 from serve_app.deployments.generation_state import GenerationState
 from serve_app.deployments.metrics import Move
@@ -28,7 +27,7 @@ from serve_app.deployments.target_verifier import Started
 
 
 class Pools(Protocol):
-    """What the wiring needs of the ingress."""
+    """What the wiring needs of the bundle that serves, as `serve_app.deployments.serving`."""
 
     @property
     def table(self) -> RoutingTable: ...
@@ -38,6 +37,7 @@ class Pools(Protocol):
     def moves(self) -> Counter[Move]: ...
     def counts(self) -> Counter[str]: ...
     async def route(self, tokens: Sequence[int]) -> Mapping[str, float]: ...
+    def refused(self, started: Started) -> set[str]: ...
     def declines(self, task: str, started: Started) -> bool: ...
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]: ...
 
@@ -105,7 +105,7 @@ class DraftSessions:
     async def _start(self, started: Started, session: int, choice: int) -> None:
         if not started.declines_all:
             await asyncio.shield(self._begin_routing())  # a choice that ends meanwhile must not take it along
-        refused = {slot for slot in self._pools.table.slots if started.declines(pool_application(slot))}
+        refused = self._pools.refused(started)
         slot, route = self._named, None
         if slot is None:
             route = AnswerRoute(self._pools.table, self.prior or {GENERAL: 1.0}, self._length, refused)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 
@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 class IngressReport:
     """What is served, and what was counted since the replica began.
 
-    `proposed` and `accepted` are tokens of drafts, by task. `traces` has the counters of the trace writer, None if no
+    `pools` has the task of every pool's application, `router` the directory of the router, if there is one. `proposed`
+    and `accepted` are tokens of drafts, by application. `traces` has the counters of the trace writer, None if no
     answers are recorded.
     """
 
     model: str
     bundle: str | None
-    tasks: tuple[str, ...]
+    pools: Mapping[str, str]
+    router: str | None
     proposed: Counter[str]
     accepted: Counter[str]
     traces: Counter[str] | None = None

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.bundle.manifest import Manifest
-from core.bundle.store import Bundle, open_live
+from core.bundle.store import Bundle, open_live, open_version
 from core.errors import ConfigError
 from core.model.loader import public_name
 from core.model_names import locate
 from core.tasks import GENERAL
 from core.text.vocabulary import digest
-from serve_app.config import ServiceConfig
+from serve_app.config import ServiceConfig, pool_application, router_application
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,16 @@ class ServedModels:
     version: str | None = None
     controls: Mapping[str, str | None] = field(default_factory=lambda: {GENERAL: None})
 
+    def pool(self, task: str) -> str:
+        """The application of the task's pool."""
+        return pool_application(task, self.drafts[task])
+
+    @property
+    def applications(self) -> set[str]:
+        """Those of the pools and of the router."""
+        pools = {self.pool(task) for task in self.drafts}
+        return pools if self.router is None else pools | {router_application(self.router)}
+
 
 def with_bundle(config: ServiceConfig) -> ServedModels:
     """The models of the live bundle; without one, the un-adapted draft for every prompt.
@@ -46,12 +56,26 @@ def with_bundle(config: ServiceConfig) -> ServedModels:
     Logs why a bundle cannot be served, and which pools of the configuration have no task. Raises `ConfigError` if the
     bundle is for another target, draft or tokenizer.
     """
-    bundle = None if config.bundle is None else open_live(Path(locate(config.bundle)).absolute()).bundle
+    root = bundle_root(config)
+    bundle = None if root is None else open_live(root).bundle
     served = ServedModels(config) if bundle is None else _served(config, bundle)
     if idle := sorted(config.pools.keys() - served.drafts.keys()):
         held = f"bundle {served.version} has {', '.join(served.drafts)}" if bundle else "no bundle is live"
         _log.warning("pools: there is no task %s, so these pools are not started; %s", ", ".join(idle), held)
     return served
+
+
+def with_version(config: ServiceConfig, version: str) -> ServedModels:
+    """The models of a bundle, live or not. Raises `ConfigError` if it is damaged, or for other models."""
+    root = bundle_root(config)
+    if root is None:
+        raise ConfigError("bundle: the configuration names none; set it to the directory that training publishes to")
+    return _served(config, open_version(root, version))
+
+
+def bundle_root(config: ServiceConfig) -> Path | None:
+    """The directory that training publishes to."""
+    return None if config.bundle is None else Path(locate(config.bundle)).absolute()
 
 
 def with_controls(served: ServedModels, names: Collection[str]) -> tuple[ServedModels, dict[str, str]]:

@@ -22,7 +22,7 @@ from core.verify.engine import VerifyConfig
 from core.verify.sources import LookupConfig
 from core.verify.verifier import Opened, Verifier
 from core.wire.messages import Address
-from serve_app.config import ServiceConfig, pool_of
+from serve_app.config import ServiceConfig
 from serve_app.deployments.loading import load_target
 from serve_app.deployments.metrics import Metrics
 
@@ -109,10 +109,9 @@ class TargetVerifier:
 
 
 def declined_pools(declined: Mapping[str, bool]) -> frozenset[str]:
-    """The pools whose drafts would not pay; of a pool's adapters the last one met decides.
+    """The pools whose drafts would not pay.
 
     Where none of those met would pay, nor would others, no draft is opened.
     """
-    pools = {pool_of(adapter): refused for adapter, refused in declined.items() if adapter != OTHERS}
-    everything = {OTHERS} if declined and all(declined.values()) else set()
-    return frozenset({pool for pool, refused in pools.items() if refused} | everything)
+    pools = {pool for pool, refused in declined.items() if refused and pool != OTHERS}
+    return frozenset(pools | ({OTHERS} if declined and all(declined.values()) else set()))

@@ -16,6 +16,7 @@ import msgspec
 from core.distill.trace_writer import TraceQueue, TraceWriter
 from core.distill.traces import Proposals, Trace, TraceStore
 from core.generation import Run, Source
+from serve_app.config import Traces
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
 from serve_app.deployments.metrics import Metrics
@@ -26,20 +27,19 @@ from serve_app.openai.service import ChoiceRun
 class TraceRecorder:
     """The traces of all generations of a replica. Its thread writes them until it is closed."""
 
-    def __init__(self, served: ServedModels) -> None:
-        traces = served.config.traces
-        assert traces is not None
-        self._served = served
+    def __init__(self, traces: Traces) -> None:
         store = TraceStore(traces.directory, traces.max_bytes, traces.max_days)
         queue = TraceQueue(traces.flush_records, traces.flush_seconds, traces.queue)
         self._writer = TraceWriter(store, queue, traces.redaction)
         self._metrics = Metrics("traces", gauges=frozenset())
 
-    def recording(self, received: GenerationState, wiring: DraftSessions | None) -> Recording | None:
+    def recording(
+        self, received: GenerationState, wiring: DraftSessions | None, served: ServedModels
+    ) -> Recording | None:
         """The recording of a generation that begins now; None if the client does not want it kept."""
         if not received.request(0).store:
             return None
-        return Recording(received, wiring, self._keep)
+        return Recording(received, wiring, served, self._writer.add)
 
     def counts(self) -> Counter[str]:
         """What was written and dropped. The writer's thread may count meanwhile, so this is a copy."""
@@ -53,18 +53,20 @@ class TraceRecorder:
         """Write what waits; nothing may be recorded afterwards."""
         self._writer.close()
 
-    def _keep(self, trace: Trace) -> None:
-        directory = self._served.drafts.get(trace.task or "") if "draft" in (trace.sources or {}) else None
-        adapter = None if directory is None else Path(directory).name
-        self._writer.add(msgspec.structs.replace(trace, bundle=self._served.version, adapter=adapter))
-
 
 class Recording:
     """The choices of one generation, each of which becomes a trace when it ends."""
 
-    def __init__(self, received: GenerationState, wiring: DraftSessions | None, keep: Callable[[Trace], None]) -> None:
+    def __init__(
+        self,
+        received: GenerationState,
+        wiring: DraftSessions | None,
+        served: ServedModels,
+        keep: Callable[[Trace], None],
+    ) -> None:
         self._received = received
         self._wiring = wiring
+        self._served = served
         self._keep = keep
         self._began = time.monotonic()
         self._tallies: defaultdict[int, Tally] = defaultdict(lambda: Tally(self._elapsed()))
@@ -78,10 +80,13 @@ class Recording:
 
     def _trace(self, last: ChoiceRun, tally: Tally) -> Trace:
         prior = None if self._wiring is None else self._wiring.prior
+        directory = self._served.drafts.get(last.task) if "draft" in tally.sources else None
         return msgspec.structs.replace(
             Trace.of(self._received.request(last.choice), ()),
             task=last.task,
             prior=None if prior is None else dict(prior),
+            bundle=self._served.version,
+            adapter=None if directory is None else Path(directory).name,
             proposed=tally.proposed.total(),
             accepted=tally.accepted.total(),
             sources=tally.sources,

@@ -52,9 +52,11 @@ class Service(Protocol):
     model_name: str
     context: int
     vocab_size: int
-    tasks: tuple[str, ...]
     max_choices: int
     owner_salt: bytes
+
+    @property
+    def tasks(self) -> tuple[str, ...]: ...
 
     def describe(self) -> dict[str, object]:
         """Properties of the model for /v1/models, such as dtype and numerics; JSON values only."""

@@ -73,14 +73,15 @@ def measured(url: str, served: ServedModels, items: Sequence[Item], warm: int, p
     """On the Serve that this process is connected to, which serves `served` at `url`."""
     from ray import serve  # here, because Ray reads the environment when it is imported
 
-    from serve_app.applications import CORE, ENVIRONMENT, QUIET
+    from serve_app.config import CORE
+    from serve_app.deployments.bundle_applications import ENVIRONMENT, QUIET
     from tests.bench.traced_ingress import TracedIngress
 
-    verifier, router = (serve.get_deployment_handle(name, CORE) for name in ("TargetVerifier", "TaskRouter"))
+    verifier = serve.get_deployment_handle("TargetVerifier", CORE)
     traced = serve.deployment(TracedIngress).options(
         ray_actor_options={"num_cpus": 0.1, "runtime_env": {"env_vars": dict(ENVIRONMENT)}}, logging_config=QUIET
     )
-    handle = serve.run(traced.bind(served, verifier, router, b"salt"), name=PLACE, route_prefix=f"/{PLACE}")
+    handle = serve.run(traced.bind(served, verifier, b"salt"), name=PLACE, route_prefix=f"/{PLACE}")
     try:
         asking = _traces(f"{url}/{PLACE}/v1", served.config.name, handle, items, warm, progress)
         return asyncio.run(asking)

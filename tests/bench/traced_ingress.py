@@ -9,7 +9,11 @@ from typing import Any
 
 from core.generation import GenerationRequest
 from core.wire.messages import OpenSession
+from serve_app.deployments.draft_sessions import DraftSessions
+from serve_app.deployments.generation_state import GenerationState
 from serve_app.deployments.ingress import SpeculativeIngress
+from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.serving import Serving
 from serve_app.openai.service import ChoiceRun, Speculation
 from tests.bench.moments import ASKED, DRAFT, FIRST, OPEN, ROUTED, ROUTER, SECOND, Noted
 
@@ -29,15 +33,8 @@ class TracedIngress(SpeculativeIngress):
                 self._note(SECOND if FIRST in self.noted else FIRST)
                 yield run
 
-    async def route(self, tokens: Sequence[int]) -> Mapping[str, float]:
-        self._note(ROUTER)
-        chances = await super().route(tokens)
-        self._note(ROUTED)
-        return chances
-
-    def open_draft(self, task: str, opened: OpenSession) -> Any:
-        self._note(DRAFT)
-        return _Noting(self, super().open_draft(task, opened))
+    def _wire(self, received: GenerationState, serving: Serving, speculation: Speculation) -> DraftSessions:
+        return super()._wire(received, _NotingServing(serving.served, self), speculation)
 
     async def last(self) -> Noted:
         """Of the last generation."""
@@ -45,6 +42,24 @@ class TracedIngress(SpeculativeIngress):
 
     def _note(self, what: str) -> None:
         self.noted.setdefault(what, time.monotonic())
+
+
+class _NotingServing(Serving):
+    """A bundle whose calls are noted."""
+
+    def __init__(self, served: ServedModels, ingress: TracedIngress) -> None:
+        super().__init__(served, ingress._tallies)
+        self._ingress = ingress
+
+    async def route(self, tokens: Sequence[int]) -> Mapping[str, float]:
+        self._ingress._note(ROUTER)
+        chances = await super().route(tokens)
+        self._ingress._note(ROUTED)
+        return chances
+
+    def open_draft(self, task: str, opened: OpenSession) -> Any:
+        self._ingress._note(DRAFT)
+        return _Noting(self._ingress, super().open_draft(task, opened))
 
 
 class _Noting:

@@ -13,8 +13,9 @@ from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
 from core.model_names import locate
 from core.settings import parse_settings
-from serve_app.applications import ENVIRONMENT, core_application, pool, service, targets
+from serve_app.applications import core_application, pool, service, targets
 from serve_app.config import ServiceConfig, load_config, pool_application, shipped_configs
+from serve_app.deployments.bundle_applications import ENVIRONMENT
 from serve_app.deployments.served_models import ServedModels
 
 MINIMAL = {
@@ -41,8 +42,12 @@ def changed(path: str, value: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", shipped_configs())
 def test_shipped_configurations_build_their_applications(name: str) -> None:
-    served = ServedModels(load_config(name), drafts={"general": None, "math": "somewhere"})
-    assert [target.name for target in targets(served)] == ["draft-general", "draft-math", "taskspec"]
+    config = load_config(name)
+    served = ServedModels(config, drafts={"general": None, "math": "/parts/0123456789abcdef"}, router="/parts/feed")
+    rollout = [] if config.bundle is None else ["taskspec-rollout"]
+    names = ["draft-general", "draft-math@0123456789ab", "router@feed", "taskspec", *rollout]
+    assert [target.name for target in targets(served)] == names
+    assert served.applications == set(names[:3])
 
 
 @pytest.mark.parametrize("path", ["target.max_sessions", "target.max_queued", "draft.max_sessions"])

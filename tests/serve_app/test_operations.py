@@ -11,6 +11,7 @@ from ray.serve.schema import DeploymentSchema
 
 from core.errors import ConfigError
 from serve_app import operations
+from serve_app.config import pool_application
 from serve_app.deployments.ingress_report import IngressReport
 from serve_app.operations import NOT_DEPLOYED, NoService, service_status, set_replicas
 
@@ -41,15 +42,18 @@ def application(name: str, *deployments: Any, scalable: bool = True) -> Any:
 @pytest.fixture
 def serving(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The applications that Serve runs; replicas of the ingress tell of three tasks, others of two sessions each."""
-    chinese = operations.pool_application(WITH_OTHER_LETTERS)
+    chinese = pool_application(WITH_OTHER_LETTERS)
     running = [
         application("taskspec", deployment("TargetVerifier"), deployment("SpeculativeIngress", "RUNNING RUNNING")),
         application("draft-general", deployment("DraftPool", "RUNNING STOPPING STARTING")),
         application("draft-old", deployment("DraftPool", ""), scalable=False),
+        application("router@feed", deployment("TaskRouter")),
+        application("router@old", deployment("TaskRouter")),
         application(chinese, deployment("DraftPool", autoscaling_config={"min_replicas": 1})),
     ]
-    tasks = ("general", "math", WITH_OTHER_LETTERS)
-    report = IngressReport("m", "v1", tasks, Counter(general=10), Counter(general=4), Counter(written=1))
+    pools = {"draft-general": "general", "draft-math@12": "math", chinese: WITH_OTHER_LETTERS}
+    proposed, accepted = Counter({"draft-general": 10}), Counter({"draft-general": 4})
+    report = IngressReport("m", "v1", pools, "/parts/feed", proposed, accepted, Counter(written=1))
     answers = {"report": report, "counts": Counter(sessions=2)}
     monkeypatch.setattr(operations, "_answer", lambda _, method: answers.get(method))
     applications = {one.name: one for one in running}
@@ -66,10 +70,12 @@ def test_every_part_is_told_with_its_replicas_sessions_and_acceptance() -> None:
     assert told == [
         ("ingress", "HEALTHY", 2, 2, None, None, None),
         ("target", "HEALTHY", 1, 1, 2, None, None),
+        ("router", "HEALTHY", 1, 1, None, None, None),
         ("general", "HEALTHY", 1, 3, 4, 20, 8),  # the replica that ends its sessions has two as well
         ("math", NOT_DEPLOYED, 0, 0, None, 0, 0),
         (WITH_OTHER_LETTERS, "HEALTHY", 1, 1, 2, 0, 0),
         ("draft-old", "HEALTHY", 0, 0, 0, 0, 0),
+        ("router@old", "HEALTHY", 1, 1, None, None, None),
     ]
     assert status.deployed.isoformat() == "1970-01-02T00:00:00+00:00"
     assert status.report is not None
@@ -96,8 +102,8 @@ def test_a_cluster_without_a_service_is_told(serving: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "replicas", "told"),
     [
-        ("maths", 2, "no part 'maths'; write one of ingress, target, general, math"),
-        ("math", 2, "draft-math is not deployed"),
+        ("maths", 2, "no part 'maths'; write one of ingress, target, router, general, math"),
+        ("math", 2, "draft-math@12 is not deployed"),
         (WITH_OTHER_LETTERS, 2, "Change `autoscaling`"),
         ("draft-old", 2, "was not deployed by `taskspec serve`"),
         ("target", 0, "write 1 or more"),

@@ -16,12 +16,15 @@ import pytest
 import ray
 from ray import serve
 from ray.serve import RunTarget
+from ray.util import list_named_actors
 
 from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from serve_app import applications
-from serve_app.applications import core_application, draft_application, targets
+from serve_app.applications import core_application, targets
 from serve_app.config import CORE, ServiceConfig, Traces, load_config, pool_application
+from serve_app.deployments import bundle_applications
+from serve_app.deployments.bundle_applications import bundle_targets
 from serve_app.deployments.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port
 from tests.service import adversarial, misled_router, unhurried_verifier
@@ -80,12 +83,17 @@ class Service(NamedTuple):
         return _counts("SpeculativeIngress", CORE)
 
     def drafts(self, task: str) -> Counter[str]:
-        return _counts("DraftPool", pool_application(task))
+        return _counts("DraftPool", self.served.pool(task))
+
+    def pool_replicas(self, task: str) -> set[str]:
+        """The names of the actors that serve the task's drafts."""
+        names = {actor["name"] for actor in list_named_actors(all_namespaces=True)}
+        return {name for name in names if f"::{self.served.pool(task)}#" in name}
 
     def held(self) -> Counter[str]:
         """Sessions and pages held anywhere."""
         running = serve.status().applications
-        tasks = [task for task in self.served.drafts if pool_application(task) in running]
+        tasks = [task for task in self.served.drafts if self.served.pool(task) in running]
         everything = [self.verifier(), *map(self.drafts, tasks)]
         return +Counter({name: sum(counts[name] for counts in everything) for name in ("sessions", "pages")})
 
@@ -108,15 +116,13 @@ def _counts(deployment: str, application: str) -> Counter[str]:
 def _as_tested(target: RunTarget, served: ServedModels) -> RunTarget:
     """As the tests' own classes have it: passes take long, the router can be misled, one pool's model knows nothing."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(applications, "TargetVerifier", unhurried_verifier.TargetVerifier)
+        patch.setattr(bundle_applications, "TaskRouter", misled_router.TaskRouter)
         if target.name == CORE:
-            patch.setattr(applications, "TargetVerifier", unhurried_verifier.TargetVerifier)
-            patch.setattr(applications, "TaskRouter", misled_router.TaskRouter)
             return RunTarget(core_application(served), CORE, "/", external_scaler_enabled=True)
         if target.name == pool_application(ADVERSARIAL):
-            patch.setattr(applications, "DraftPool", adversarial.DraftPool)
-            application = draft_application(served, ADVERSARIAL)
-            return RunTarget(application, target.name, None, external_scaler_enabled=True)
-    return target
+            patch.setattr(bundle_applications, "DraftPool", adversarial.DraftPool)
+        return next((one for one in bundle_targets(served) if one.name == target.name), target)
 
 
 def _served(traces: Path) -> ServedModels:

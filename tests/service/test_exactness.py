@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 import ray
 from ray import serve
-from ray.util import list_named_actors
+from ray.serve import RunTarget
 
-from serve_app.applications import targets
-from serve_app.config import pool_application
+from serve_app.deployments.bundle_applications import draft_application
 from serve_app.deployments.served_models import ServedModels
 from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
 
@@ -106,25 +105,26 @@ def test_an_adapter_swapped_between_two_runs_changes_nothing(
     task, served = service.tasks[0], service.served
     known = {*served.controls.values(), *served.drafts.values()} - {None, served.drafts[task]}
     speculating = with_speculation(asked[:24], {"task": task, "num_speculative_tokens": 4})  # whether it pays or not
-    replicas = {name: _draft_replica(name) for name in service.tasks}
+    replicas = {name: _draft_replica(service, name) for name in service.tasks}
     before = service.drafts(task)["drafted"]
     first = service.answers(speculating)
     drafted = [service.drafts(task)["drafted"] - before]
     try:
-        _run_pool(replace(served, drafts=served.drafts | {task: min(map(str, known))}), task)
+        _run_pool(replace(served, drafts=served.drafts | {task: min(map(str, known))}), task, served.pool(task))
         second = service.answers(speculating)
         drafted.append(service.drafts(task)["drafted"])  # the new replica's, which began at 0
-        changed = [name for name in service.tasks if _draft_replica(name) != replicas[name]]
+        changed = [name for name in service.tasks if _draft_replica(service, name) != replicas[name]]
     finally:
-        _run_pool(served, task)
+        _run_pool(served, task, served.pool(task))
     assert [visible(answer) for answer in first] == [visible(answer) for answer in plain[:24]]
     assert [visible(answer) for answer in second] == [visible(answer) for answer in plain[:24]]
     assert min(drafted) > 0  # by either adapter
     assert changed == [task]
 
 
-def _run_pool(served: ServedModels, task: str) -> None:
-    serve.run_many([target for target in targets(served) if target.name == pool_application(task)])
+def _run_pool(served: ServedModels, task: str, name: str) -> None:
+    """Run the pool that this service has for the task, in the application of this name."""
+    serve.run_many([RunTarget(draft_application(served, task), name, None, external_scaler_enabled=True)])
 
 
 def _answers_while_killing(service: Service, task: str, asked: Sequence[Body]) -> list[Body]:
@@ -141,19 +141,14 @@ def _answers_while_killing(service: Service, task: str, asked: Sequence[Body]) -
     asking = threading.Thread(target=lambda: answers.extend(service.answers(speculating)))
     asking.start()
     service.eventually(all_drafted_for)
-    killed = _draft_replica(task)
+    killed = _draft_replica(service, task)
     ray.kill(ray.get_actor(killed, namespace="serve"))
     assert asking.is_alive(), "the answers must outlive their draft"
     asking.join()
-    service.eventually(lambda: _draft_replica(task) not in ("", killed))
+    service.eventually(lambda: _draft_replica(service, task) not in ("", killed))
     return answers
 
 
-def _draft_replica(task: str) -> str:
+def _draft_replica(service: Service, task: str) -> str:
     """Name of the actor that serves the task's drafts, empty while there is none."""
-    names = [
-        actor["name"]
-        for actor in list_named_actors(all_namespaces=True)
-        if f"{pool_application(task)}#" in actor["name"]
-    ]
-    return names[0] if names else ""
+    return next(iter(service.pool_replicas(task)), "")

@@ -11,7 +11,6 @@ import pytest
 from ray.util import list_named_actors
 
 from core.tasks import GENERAL
-from serve_app.config import pool_application
 from serve_app.operations import NOT_DEPLOYED, Part, service_status, set_replicas
 from tests.service.conftest import ADVERSARIAL, LATE, Body, Service, chat, token_ids
 
@@ -34,10 +33,6 @@ def asked(task: str) -> Body:
 def replicas() -> set[str]:
     names = {actor["name"] for actor in list_named_actors(all_namespaces=True)}
     return {name for name in names if name.startswith("SERVE_REPLICA")}
-
-
-def pool_replicas(task: str) -> set[str]:
-    return {name for name in replicas() if f"{pool_application(task)}#" in name}
 
 
 @contextmanager
@@ -82,21 +77,21 @@ def test_status_tells_of_every_part_and_counts_what_an_answer_accepted(service: 
 def test_a_pool_is_scaled_while_answers_stream_and_nothing_else_changes(service: Service) -> None:
     task = service.tasks[0]
     expected = token_ids(service.answer(asked(task)))
-    others = replicas() - pool_replicas(task)
+    others = replicas() - service.pool_replicas(task)
     with answering(service, asked(task)) as answers:
         service.eventually(lambda: parts()[task].sessions == CHOICES)
-        first = pool_replicas(task)
+        first = service.pool_replicas(task)
         assert [(one.name, one.target) for one in set_replicas({task: 2})] == [(task, 1)]
         service.eventually(lambda: parts()[task].running == 2, 60)
-        assert first < pool_replicas(task), "the replica that served was replaced"
+        assert first < service.pool_replicas(task), "the replica that served was replaced"
         service.eventually(lambda: parts()[task].sessions == CHOICES)
         set_replicas({task: 1})
-        service.eventually(lambda: len(pool_replicas(task)) == 1, 60)
+        service.eventually(lambda: len(service.pool_replicas(task)) == 1, 60)
         number = len(answers)
         service.eventually(lambda: len(answers) > number + 1)
     assert [token_ids(answer) for answer in answers] == [expected] * len(answers)
     assert any("draft" in answer["usage"]["speculation"]["sources"] for answer in answers)
-    assert replicas() - pool_replicas(task) == others
+    assert replicas() - service.pool_replicas(task) == others
 
 
 def test_without_replicas_of_a_pool_answers_are_the_same_and_undrafted(service: Service) -> None:
@@ -104,7 +99,7 @@ def test_without_replicas_of_a_pool_answers_are_the_same_and_undrafted(service: 
     expected = token_ids(service.answer(asked(task)))
     set_replicas({task: 0})
     try:
-        service.eventually(lambda: not pool_replicas(task))
+        service.eventually(lambda: not service.pool_replicas(task))
         answer = service.answer(asked(task))
         assert token_ids(answer) == expected
         assert "draft" not in answer["usage"]["speculation"]["sources"]

@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 from ray import serve
 
-from serve_app.applications import draft_application
 from serve_app.config import pool_application
+from serve_app.deployments.bundle_applications import draft_application
 from tests.service.conftest import ADVERSARIAL, CONCURRENCY, LATE, Body, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster

@@ -39,7 +39,7 @@ def model(directory: Path, number: int) -> Path:
     return directory
 
 
-def publish_adapters(root: Path, work: Path, number: int) -> Manifest:
+def publish_adapters(root: Path, work: Path, number: int, *, live: bool = True) -> Manifest:
     """A bundle of two tasks and a router: `math` depends on `number`, `code` does not, `general` has no adapter."""
     winners = {
         "math": Winner(
@@ -51,7 +51,7 @@ def publish_adapters(root: Path, work: Path, number: int) -> Manifest:
         "code": Winner(directory=adapter(work / "code", -1), decision="mixed", reason="no worse"),
         "general": Winner(directory=None, decision="general", reason="nothing is better"),
     }
-    return publish(root, winners, router=adapter(work / "router", -2), **NAMES)
+    return publish(root, winners, router=adapter(work / "router", -2), live=live, **NAMES)
 
 
 def content(directory: Path) -> dict[str, str]:

@@ -23,7 +23,8 @@ ROUTER = Part("router", "taskspec", "TaskRouter", "HEALTHY", 1, 1)
 
 
 def status(bundle: str | None = "v1", traces: Counter[str] | None = None) -> ServiceStatus:
-    report = IngressReport("m", bundle, ("math",), Counter(math=8), Counter(math=6), traces)
+    counts = Counter({"draft-math": 8}), Counter({"draft-math": 6})
+    report = IngressReport("m", bundle, {"draft-math": "math"}, None, *counts, traces)
     return ServiceStatus(DEPLOYED, report, (ROUTER, POOL))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,12 +17,13 @@ from core.policy.draft_policy import OTHERS
 from core.policy.rerouting import RoutingTable
 from core.sampling.params import SamplingParams
 from core.wire.messages import Address, OpenSession
-from serve_app.config import draft_label, pool_application
+from serve_app.config import load_config, pool_application
 from serve_app.deployments import choice_drafts
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
-from serve_app.deployments.ingress import SpeculativeIngress
 from serve_app.deployments.metrics import Move
+from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.serving import Serving, Tallies
 from serve_app.deployments.target_verifier import Started, declined_pools
 
 ADDRESS = Address("tcp://127.0.0.1:1", "key")
@@ -82,6 +82,9 @@ class Pools:
 
     def declines(self, task: str, started: Started) -> bool:
         return started.declines(pool_application(task))
+
+    def refused(self, started: Started) -> set[str]:
+        return {slot for slot in self.table.slots if self.declines(slot, started)}
 
     def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
         self.opened.append(opened)
@@ -345,25 +348,25 @@ async def test_the_router_is_asked_before_the_verifier_has_answered() -> None:
     await settle()
 
 
-def test_of_a_pool_that_has_served_several_adapters_the_last_met_decides() -> None:
-    old, new = draft_label("math", "/bundles/old"), draft_label("math", "/bundles/new")
-    other = draft_label("c++", None)
-    assert declined_pools({old: False, other: True, new: True, OTHERS: False}) == {"draft-math", other}
-    assert declined_pools({old: True, new: False, OTHERS: False}) == set()
+def test_a_draft_is_declined_by_its_own_pool_alone() -> None:
+    old, new = pool_application("math", "/bundles/old"), pool_application("math", "/bundles/new")
+    assert declined_pools({old: False, new: True, OTHERS: False}) == {new}
     assert OTHERS in declined_pools({new: True, OTHERS: True})
     assert declined_pools({}) == set()
 
 
 @pytest.mark.parametrize("task", ["math", "c++", "数学"])
 def test_the_ingress_opens_no_draft_that_the_verifier_declines(task: str) -> None:
-    ingress: Any = SimpleNamespace(_counts=Counter())
-    some = declined_pools({draft_label(task, "/bundles/new"): True, draft_label("code", None): False, OTHERS: False})
+    drafts = {"general": None, "code": None, task: "/bundles/new"}
+    serving = Serving(ServedModels(load_config("family"), drafts=drafts), tallies := Tallies())
+    some = declined_pools({pool_application(name, own): name == task for name, own in drafts.items()} | {OTHERS: False})
 
     def declines(task: str, declined: frozenset[str]) -> bool:
-        return SpeculativeIngress.declines(ingress, task, started(70, 71, declined=declined))
+        return serving.declines(task, started(70, 71, declined=declined))
 
     assert declines(task, some)
     assert not declines("code", some)
     assert not declines(task, frozenset())
     assert declines("code", frozenset({OTHERS}))
-    assert ingress._counts == Counter(drafts_declined=2)
+    assert tallies.counts == Counter(drafts_declined=2)
+    assert serving.refused(started(70, declined=some)) == {task}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,10 +17,13 @@ from core.distill.traces import Proposals, Trace, TraceStore
 from core.generation import GenerationRequest, Run
 from core.sampling.params import SamplingParams
 from core.settings import parse_settings
-from serve_app.config import ServiceConfig
+from serve_app.config import ServiceConfig, Traces
+from serve_app.deployments.answer_metrics import AnswerMetrics
+from serve_app.deployments.bundle_choice import BundleChoice
 from serve_app.deployments.generation_state import GenerationState
 from serve_app.deployments.ingress import SpeculativeIngress
 from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.serving import Tallies
 from serve_app.deployments.trace_recorder import TraceRecorder
 from serve_app.openai.service import ChoiceRun, Speculation
 
@@ -44,15 +48,13 @@ def requests(*, store: bool = True) -> list[GenerationRequest]:
 
 
 def recorder(directory: Path) -> TraceRecorder:
-    content = {
-        "name": "m",
-        "target": {"model": "family:target"},
-        "draft": {"model": "family:draft"},
-        "traces": {"directory": str(directory)},
-    }
+    return TraceRecorder(Traces(directory=directory))
+
+
+def served() -> ServedModels:
+    content = {"name": "m", "target": {"model": "family:target"}, "draft": {"model": "family:draft"}}
     config = parse_settings(content, ServiceConfig, "configuration")
-    served = ServedModels(config, drafts={"general": None, "math": "/bundles/parts/abcd"}, version="v7")
-    return TraceRecorder(served)
+    return ServedModels(config, drafts={"general": None, "math": "/bundles/parts/abcd"}, version="v7")
 
 
 class Ingress:
@@ -60,7 +62,11 @@ class Ingress:
 
     def __init__(self, traces: TraceRecorder, fails_after: int | None = None) -> None:
         self._traces = traces
-        self._counts = Counter[str]()
+        self._answers = AnswerMetrics()
+        self._tallies = Tallies()
+        self._bundles = BundleChoice(served(), self._tallies)
+        self._count = partial(SpeculativeIngress._count, cast(Any, self))
+        self._proposed, self._accepted = Counter[str](), Counter[str]()
         self._fails_after = fails_after
 
     def _wire(self, *_: object) -> Any:
