@@ -23,7 +23,8 @@ from core.bundle.atomic_files import ASIDE, grant
 from core.errors import ConfigError
 from core.model.config import ModelConfig, read_config
 from core.model.draft_vocabulary import DraftVocabulary
-from core.model.loader import EMBEDDING, PROJECTION, Checkpoint, public_name
+from core.model.loader import EMBEDDING, PROJECTION, public_name
+from core.model.tensor_views import TensorCheckpoint
 
 CONTEXT = 2048  # tokens that a draft sees at most; a longer context only takes memory of every session
 _HEAD_DIM = 64  # of a narrow draft
@@ -43,7 +44,7 @@ def make_from_layers(target: Path, name: str, layers: Sequence[int], ids: Sequen
 
     `name` is what the target is called in the draft's `config.json`.
     """
-    checkpoint, config = Checkpoint(target), ModelConfig.load(target)
+    checkpoint, config = TensorCheckpoint(target), ModelConfig.load(target)
     head = checkpoint[EMBEDDING if config.tied else "lm_head.weight"]
     tensors = {"model.norm.weight": checkpoint["model.norm.weight"], "lm_head.weight": head[torch.tensor(ids)]}
     for place, layer in enumerate(layers):
@@ -59,7 +60,7 @@ def make_narrow(
     """Write a draft of so many layers of `width`, begun at random from `seed`, whose head has the rows of `ids`."""
     if width % _HEAD_DIM or not 0 < width < (config := ModelConfig.load(target)).hidden_size:
         raise ConfigError(f"the width of a narrow draft is a multiple of {_HEAD_DIM} below its target's, not {width}")
-    checkpoint = Checkpoint(target)
+    checkpoint = TensorCheckpoint(target)
     table = checkpoint[EMBEDDING].float()
     projection = torch.linalg.eigh(table.T @ table).eigenvectors[:, -width:]  # the right singular vectors
     head = checkpoint[EMBEDDING if config.tied else "lm_head.weight"].float()[torch.tensor(ids)]

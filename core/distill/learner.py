@@ -21,7 +21,8 @@ from core.bundle.atomic_files import ASIDE, grant, sync
 from core.distill.dataset import DistillationBatch
 from core.errors import ConfigError
 from core.model.draft_vocabulary import DraftVocabulary
-from core.model.loader import EMBEDDING, PROJECTION, Checkpoint, public_name, token_embedding
+from core.model.loader import EMBEDDING, PROJECTION, public_name, token_embedding
+from core.model.tensor_views import TensorCheckpoint, as_tensor
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -73,7 +74,7 @@ class DraftLearner:
     @property
     def head_ids(self) -> torch.Tensor | None:
         """The ids that the columns of the logits are of; None stands for all."""
-        return None if self._vocabulary is None else self._vocabulary.ids
+        return None if self._vocabulary is None else as_tensor(self._vocabulary.ids)
 
     def embeddings(self) -> set[str]:
         """Names of the trained weights that have a row per token."""
@@ -92,7 +93,7 @@ class DraftLearner:
             logits = self._network.lm_head(hidden[batch.wanted.to(self._device)])
         ids, theirs = batch.ids.to(self._device), batch.logprobs.to(self._device)
         if self._vocabulary is not None:
-            columns = self._vocabulary.columns(ids)
+            columns = as_tensor(self._vocabulary.columns).to(self._device)[ids]
             ids, theirs = columns.clamp(min=0), theirs.masked_fill(columns < 0, -torch.inf)
         ours = logits.float().log_softmax(-1).gather(-1, ids)
         return kl_loss(theirs, ours) if loss == "kl" else lk_loss(theirs, ours)
@@ -159,9 +160,9 @@ def draft_network(draft: str | Path, vocabulary: DraftVocabulary | None, target:
     config: Any = AutoConfig.from_pretrained(draft)
     network: Any = classes.from_config(config, dtype=torch.float32).eval()
     network.lm_head = nn.Linear(config.hidden_size, len(vocabulary.ids), bias=False)
-    checkpoint = Checkpoint(Path(draft))
+    checkpoint = TensorCheckpoint(Path(draft))
     stored = {name: checkpoint[name].float() for name in checkpoint.names() if name != PROJECTION}
-    network.load_state_dict(stored | {EMBEDDING: token_embedding(Path(draft), target).float()})
+    network.load_state_dict(stored | {EMBEDDING: as_tensor(token_embedding(Path(draft), target)).float()})
     network.get_input_embeddings().weight.requires_grad_(False)
     return network
 
@@ -215,7 +216,7 @@ def _save_made_draft(network: Any, draft: Path, vocabulary: DraftVocabulary, dir
     """Save what the draft was loaded from, trained; transformers would not save a head of fewer rows."""
     from safetensors.torch import save_file
 
-    checkpoint, trained = Checkpoint(draft), _in_bf16(network)
+    checkpoint, trained = TensorCheckpoint(draft), _in_bf16(network)
     tensors = {name: trained.get(name, checkpoint[name]) for name in checkpoint.names()}
     save_file(tensors, directory / "model.safetensors", {"format": "pt"})
     for name in ("config.json", "generation_config.json"):

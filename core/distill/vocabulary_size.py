@@ -18,6 +18,7 @@ from core.distill.replay import AcceptanceCounts, Terms
 from core.model.base import Model, Rows, drawable_ids
 from core.model.draft_tokens import StopRule
 from core.model.draft_vocabulary import DraftVocabulary
+from core.model.tensor_views import as_tensor
 from core.sampling.gumbel import gumbel, num_ids
 
 CLEARLY = 1.02  # times the goodput with the whole vocabulary: a lesser gain may be luck
@@ -62,7 +63,7 @@ def score_vocabularies(
     its context.
     """
     forward = replay.session_forward(model)
-    heads = [model.head_ids if one is None else one.ids.to(model.device) for one in vocabularies]
+    heads = [model.head_ids if one is None else as_tensor(one.ids).to(model.device) for one in vocabularies]
     scores: list[list[AcceptanceCounts]] = [[] for _ in vocabularies]
     for record in records:
         logits = replay.output_logits(record, forward, model.context)

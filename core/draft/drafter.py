@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from typing import Any
 
 import zmq
 
@@ -22,7 +23,7 @@ from core.wire.transport import DraftWire
 class Drafter(EngineThread):
     """Runs the draft engine until stopped. `adapter` labels its proposals for the verifier's estimates."""
 
-    def __init__(self, model: Model, num_valid: int, config: DraftConfig, adapter: str) -> None:
+    def __init__(self, model: Model[Any], num_valid: int, config: DraftConfig, adapter: str) -> None:
         super().__init__("drafter")
         self._engine = DraftEngine(model, num_valid, config, time.monotonic)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from core.draft.lookahead import LITTLE_MORE, MOST_LINES, PAUSE, likely_verdicts
 from core.draft.proposer import Drawn, Part, Proposer
@@ -37,7 +37,7 @@ class DraftConfig(NamedTuple):
 class DraftEngine:
     """A draft model and the sessions it accelerates."""
 
-    def __init__(self, model: Model, num_valid: int, config: DraftConfig, clock: Callable[[], float]) -> None:
+    def __init__(self, model: Model[Any], num_valid: int, config: DraftConfig, clock: Callable[[], float]) -> None:
         self.config = config
         self.counts: Counter[str] = Counter()
         self._model = model

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
-
+from core.arrays import namespace
 from core.draft.session import DraftSession, Line
 from core.draft.token_confidence import Confidence
 from core.model.base import Model, Rows, drawable_ids
@@ -38,7 +37,7 @@ class Drawn(NamedTuple):
 class Proposer:
     """Passes of `model`, in which ids below `num_valid` are drawn, as long as there is `confidence` in them."""
 
-    def __init__(self, model: Model, num_valid: int, confidence: Confidence) -> None:
+    def __init__(self, model: Model[Any], num_valid: int, confidence: Confidence) -> None:
         self._model = model
         self._confidence = confidence
         self._ids = drawable_ids(model.head_ids, num_valid)
@@ -56,7 +55,6 @@ class Proposer:
             return Drawn(len(parts), self._many(parts))
         return Drawn(len(parts), self._single(parts))
 
-    @torch.inference_mode()
     def _single(self, parts: Sequence[Part]) -> int:
         logits = self._model.forward([part.rows for part in parts])
         last = [part for part in parts if part.rows.num_logits]
@@ -77,7 +75,7 @@ class Proposer:
         steps = min(*rooms, min(missing) if sent and not self._model.loops else max(missing))
         noise = None
         if not all(part.session.opened.params.greedy for part in parts):
-            noise = torch.stack([self._noise(part, steps) for part in parts], 1)
+            noise = namespace(self._model.device).stack([self._noise(part, steps) for part in parts], 1)
         survivals, min_survivals = [part.line.survival for part in parts], [part.session.min_survival for part in parts]
         ending = self._confidence.ending(survivals, min_survivals, 1 if sent else len(parts))
         drawn = self._model.draw([part.rows for part in parts], steps, num_ids(self._ids), noise, ending)
@@ -85,11 +83,12 @@ class Proposer:
             part.line.chain += guessed
         return len(drawn[0])
 
-    def _noise(self, part: Part, steps: int) -> torch.Tensor:
+    def _noise(self, part: Part, steps: int) -> Any:
         """The noise that the next steps add to the line's logits: [steps, ids]."""
         session, params, device = part.session, part.session.opened.params, self._model.device
         if params.greedy:
-            return torch.zeros(steps, num_ids(self._ids), device=device)
+            xp = namespace(device)
+            return xp.zeros((steps, num_ids(self._ids)), dtype=xp.float32, device=device)
         return session.noise.rows(session.length(part.line), steps, self._ids, device) * params.temperature
 
 

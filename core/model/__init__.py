@@ -1,15 +1,19 @@
 """Running a model: a Hugging Face directory in, fp32 logits out, the same code for target and drafts.
 
 config             the architectures that can run, and what a config.json says of them
-loader             weight files, with a LoRA adapter merged in
+checkpoint         weight files, read as NumPy's arrays; bfloat16, which NumPy lacks
+loader             weights with a LoRA adapter merged in
 draft_vocabulary   the ids that a draft has logits for, and their file
-tensors            the tensors of a model by their role
+tensors            the tensors of a model by their role; model_files opens what they are in
 base               `Model`, the interface that the engines see
 causal_lm          `CausalLM`, its one implementation, and `load_model`
+tensor_views       NumPy's arrays as torch's tensors
 pages              the pages of the KV cache that each session holds
 prefix_cache       pages that later sessions with the same beginning reuse
 rotary             rotary position embedding
 draft_tokens       drafted tokens, and the rule that stops a draft's chain
 invariance         the check that logits do not depend on the batch
 cpu/, torch/       the forward pass: compiled kernels on CPUs, torch on GPUs
+
+Weights are read, merged and stacked by NumPy. Only torch/, tensor_views, invariance and cpu/threads import torch.
 """

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import torch
-
+from core.arrays import Array, Device
 from core.errors import ConfigError, OutOfPages
 from core.model.draft_tokens import DraftToken, StopRule, draft_tokens
 
@@ -22,17 +21,17 @@ class Rows(NamedTuple):
     num_logits: int
 
 
-class Model(Protocol):
-    """A causal language model with a cache per session.
+class Model(Protocol[Array]):
+    """A causal language model with a cache per session. Its arrays are tensors, or those of NumPy.
 
     A token's logits are a function of its own prefix only, bit for bit. They depend neither on the other sessions in
     the pass nor on how the prefix was cut into passes. A draft need not keep this promise, because it only guesses.
     """
 
     vocab_size: int  # ids that it reads, padding included
-    head_ids: torch.Tensor | None  # ids of the logits' columns: int64, ascending; None where it has logits of all ids
+    head_ids: Array | None  # ids of the logits' columns: int64, ascending; None where it has logits of all ids
     context: int  # the most tokens that a session may hold
-    device: torch.device
+    device: Device  # of its arrays
     loops: bool  # True if `draw` always draws all steps, ignoring `ending`
 
     @property
@@ -56,14 +55,14 @@ class Model(Protocol):
     def num_cached(self, session: int) -> int:
         """The number of tokens in the session's cache."""
 
-    def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+    def forward(self, batch: Sequence[Rows]) -> Array:
         """Append the tokens of every session to its cache; returns fp32 logits [sum of num_logits, ids].
 
         Raises `OutOfPages` before anything is written.
         """
 
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: Array | None, ending: StopRule
     ) -> list[list[DraftToken]]:
         """Feed the tokens of every session, then draw `steps` tokens for each; returns the drawn tokens by session.
 
@@ -90,21 +89,21 @@ class Model(Protocol):
         """Free the session's pages; unknown sessions are ignored."""
 
 
-def drawable_ids(head_ids: torch.Tensor | None, num_valid: int) -> int | torch.Tensor:
-    """The ids below `num_valid` that a model has logits for: all of them, or an ascending int64 tensor.
+def drawable_ids(head_ids: Array | None, num_valid: int) -> int | Array:
+    """The ids below `num_valid` that a model has logits for: all of them, or an ascending int64 array.
 
     They are the ids of the first columns of its logits. Raises `ConfigError` if there are none.
     """
     if head_ids is None:
         return num_valid
-    ids = head_ids[head_ids < num_valid]
+    ids: Array = head_ids[head_ids < num_valid]
     if not len(ids):
         raise ConfigError(f"the draft's vocabulary has none of the {num_valid} ids of the tokenizer")
     return ids
 
 
 def one_by_one(
-    model: Model, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+    model: Model[Array], batch: Sequence[Rows], steps: int, num_ids: int, noise: Array | None, ending: StopRule
 ) -> list[list[DraftToken]]:
     """`Model.draw` for a model that does not loop: one forward per token."""
     drawn: list[list[DraftToken]] = []

@@ -2,30 +2,37 @@
 
 It manages sessions and pages. A decoder computes the passes: compiled kernels on CPUs (cpu/decoder.py), torch elsewhere
 (torch/decoder.py). On one machine a token's logits are a function of its own prefix, bit for bit.
+
+The kernels take and give NumPy's arrays, so a process that only drafts on a CPU never imports torch. A target has
+penalties, log-probabilities and training around it, which are written in torch: for it the same arrays are tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
+from core.arrays import Array
 from core.errors import ConfigError
 from core.model.base import Model, Rows, one_by_one
+from core.model.bfloat16 import DTYPES, Dtype, is_dtype
 from core.model.config import ModelConfig
 from core.model.draft_tokens import DraftToken, StopRule
 from core.model.draft_vocabulary import DraftVocabulary
-from core.model.loader import Weights, adapted_model, is_adapter, resolve
-from core.model.pages import PAGE_SIZE, PageCopy, PagePool, Span, pages_for
-from core.model.tensors import Tensors
-from core.model.torch.decoder import TorchDecoder
-from core.model.torch.graphs import cuda_recorder
+from core.model.model_files import DraftFiles, OpenedModel, open_model
+from core.model.pages import PageCopy, PagePool, Span
+
+if TYPE_CHECKING:
+    import torch
+
+    from core.model.cpu.decoder import CompiledDecoder
 
 
-class Decoder(Protocol):
+class Decoder(Protocol[Array]):
     """Computes passes over pages that the sessions already hold."""
 
     @property
@@ -36,7 +43,7 @@ class Decoder(Protocol):
     def loops(self) -> bool:
         """True if `draw` always draws all steps."""
 
-    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> Array:
         """Run a pass over the rows of `spans`; returns the fp32 logits [wanted, ids] of the `wanted` rows."""
 
     def draw(
@@ -45,20 +52,20 @@ class Decoder(Protocol):
         spans: Sequence[Span],
         steps: int,
         num_ids: int,
-        noise: torch.Tensor | None,
+        noise: Array | None,
         ending: StopRule,
     ) -> list[list[DraftToken]]:
         """Draw as `Model.draw` does, a line per span; the pages have room for all steps."""
 
 
-class CausalLM(Model):
+class CausalLM(Model[Array]):
     """A model whose sessions share a pool of pages of 64 tokens.
 
     `cache` is [layers, 2 * kv heads, num_pages + 1, PAGE_SIZE * head_dim]; the last page is spare.
     """
 
     def __init__(
-        self, config: ModelConfig, cache: torch.Tensor, decoder: Decoder, head_ids: torch.Tensor | None = None
+        self, config: ModelConfig, cache: Array, decoder: Decoder[Array], head_ids: Array | None = None
     ) -> None:
         self.vocab_size = config.vocab_size
         self.head_ids = head_ids
@@ -102,15 +109,13 @@ class CausalLM(Model):
     def close(self, session: int) -> None:
         self._pool.close(session)
 
-    @torch.inference_mode()
-    def forward(self, batch: Sequence[Rows]) -> torch.Tensor:
+    def forward(self, batch: Sequence[Rows]) -> Array:
         self._check(batch, 0)
         spans = self._make_room(batch, 0)
         return self._decoder(_tokens(batch), spans, _wanted(batch, spans))
 
-    @torch.inference_mode()
     def draw(
-        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: torch.Tensor | None, ending: StopRule
+        self, batch: Sequence[Rows], steps: int, num_ids: int, noise: Array | None, ending: StopRule
     ) -> list[list[DraftToken]]:
         self._check(batch, steps - 1)
         if not self._decoder.draws:
@@ -186,22 +191,43 @@ def load_model(
 
     Raises `UnsupportedArchitecture` or `ConfigError`; the message names what is supported.
     """
-    directory, device = resolve(path), torch.device(device)
-    config = ModelConfig.load(directory)
-    if num_layers is not None:
-        config = replace(config, num_layers=num_layers)
-    stored = DraftVocabulary.of_stored_head(directory)
-    stored_ids, head_ids = (_head_ids(one, config, device) for one in (stored, vocabulary or stored))
-    weights = Weights(directory, resolve(adapter) if adapter else None, dtype, device, target)
-    if compiled is None:
-        compiled = device.type == "cpu"
-    shape = (config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim)
-    with torch.inference_mode():
-        cache = torch.zeros(shape, dtype=dtype, device=device)
-        tensors = Tensors(config, weights, head_ids, stored_ids)
-        decoder = _compiled(config, tensors, cache) if compiled else _in_torch(config, tensors, cache, exact=exact)
-    weights.check_all_merged()
-    return CausalLM(config, cache, decoder, head_ids)
+    import torch
+
+    from core.model.tensor_views import TensorDecoder, as_tensor
+
+    device, name = torch.device(device), str(dtype).removeprefix("torch.")
+    if not is_dtype(name):
+        raise ConfigError(f"dtype: {name} is not one that models compute with; write {' or '.join(DTYPES)}")
+    decoder: Decoder
+    opened = open_model(path, name, adapter, vocabulary, target, num_layers)
+    if compiled if compiled is not None else device.type == "cpu":
+        array, loops = _compiled(opened, name, num_pages, torch.get_num_threads())
+        cache, decoder = as_tensor(array), TensorDecoder(loops)
+    else:
+        cache = torch.zeros(opened.cache_shape(num_pages), dtype=dtype, device=device)
+        decoder = _in_torch(opened, cache, exact=exact)
+    opened.weights.check_all_merged()
+    ids = opened.tensors.head_ids
+    return CausalLM(opened.config, cache, decoder, None if ids is None else as_tensor(ids).to(device))
+
+
+def load_compiled_model(
+    path: str | Path,
+    *,
+    dtype: Dtype,
+    num_pages: int,
+    adapter: str | Path | None = None,
+    vocabulary: DraftVocabulary | None = None,
+    target: str | Path | None = None,
+) -> CausalLM[NDArray[Any]]:
+    """Load a model as `load_model` does, in compiled kernels and with NumPy's arrays: torch is not imported.
+
+    It computes on as many threads as OpenMP has by default.
+    """
+    opened = open_model(path, dtype, adapter, vocabulary, target)
+    cache, decoder = _compiled(opened, dtype, num_pages, None)
+    opened.weights.check_all_merged()
+    return CausalLM(opened.config, cache, decoder, opened.tensors.head_ids)
 
 
 def load_draft_model(
@@ -215,42 +241,52 @@ def load_draft_model(
     vocabulary: DraftVocabulary | None = None,
     target: str | Path | None = None,
 ) -> CausalLM:
-    """Load a draft by its directory: an adapter with the model that it is for, a whole model, or None for `draft`.
+    """Load a draft by its directory, as `DraftFiles.of` says.
 
     Its cache holds a whole context for each of `sessions`. The head has the rows of `vocabulary`, or else of the one in
     the directory, if any. `target` is its target's directory or hub id. Raises as `load_model` does.
     """
-    path = resolve(adapted_model(directory, str(draft)))
-    adapter = directory if directory is not None and is_adapter(directory) else None
+    files = DraftFiles.of(directory, draft)
     return load_model(
-        path,
+        files.path,
         dtype=dtype,
-        num_pages=sessions * pages_for(ModelConfig.load(path).context),
+        num_pages=files.pages(sessions),
         device=device,
-        adapter=adapter,
-        vocabulary=vocabulary or DraftVocabulary.find(Path(adapter or path)),
+        adapter=files.adapter,
+        vocabulary=vocabulary or files.vocabulary,
         target=target,
         exact=exact,
     )
 
 
-def _head_ids(vocabulary: DraftVocabulary | None, config: ModelConfig, device: torch.device) -> torch.Tensor | None:
-    if vocabulary is None:
-        return None
-    if vocabulary.target_size != config.vocab_size:
-        raise ConfigError(
-            f"a draft vocabulary of {vocabulary.target_size} ids is not of this model, whose vocab_size is"
-            f" {config.vocab_size}"
-        )
-    return vocabulary.ids.to(device)
+def load_compiled_draft(
+    directory: str | Path | None, draft: str | Path, *, dtype: Dtype, sessions: int, target: str | Path | None
+) -> CausalLM[NDArray[Any]]:
+    """Load a draft as `load_draft_model` does, without torch."""
+    files = DraftFiles.of(directory, draft)
+    return load_compiled_model(
+        files.path,
+        dtype=dtype,
+        num_pages=files.pages(sessions),
+        adapter=files.adapter,
+        vocabulary=files.vocabulary,
+        target=target,
+    )
 
 
-def _compiled(config: ModelConfig, tensors: Tensors, cache: torch.Tensor) -> Decoder:
+def _compiled(
+    opened: OpenedModel, dtype: Dtype, num_pages: int, threads: int | None
+) -> tuple[NDArray[Any], CompiledDecoder]:
+    """A cache and its decoder. Memory of pages that no session has used yet is not taken."""
     from core.model.cpu.decoder import CompiledDecoder  # which may run a compiler
 
-    return CompiledDecoder(config, tensors, cache)
+    cache = np.zeros(opened.cache_shape(num_pages), np.uint16 if dtype == "bfloat16" else np.float32)
+    return cache, CompiledDecoder(opened.config, opened.tensors, cache, threads)
 
 
-def _in_torch(config: ModelConfig, tensors: Tensors, cache: torch.Tensor, *, exact: bool) -> Decoder:
+def _in_torch(opened: OpenedModel, cache: torch.Tensor, *, exact: bool) -> Decoder:
+    from core.model.torch.decoder import TorchDecoder
+    from core.model.torch.graphs import cuda_recorder
+
     record = cuda_recorder() if cache.device.type == "cuda" else None
-    return TorchDecoder.load(config, tensors, cache, record, exact=exact)
+    return TorchDecoder.load(opened.config, opened.tensors, cache, record, exact=exact)

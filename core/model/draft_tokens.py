@@ -12,8 +12,9 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from core.arrays import Array, namespace, on_cpu
 
 RUNNERS_UP = (0.4, 0.16, 0.08)  # how often each next best is right when the best is wrong (shipped family, T = 0)
 
@@ -56,7 +57,7 @@ class StopRule(NamedTuple):
         return int((self.survivals < self.worths).sum()) >= self.enough
 
 
-def draft_tokens(scores: torch.Tensor, ids: torch.Tensor | None = None) -> list[DraftToken]:
+def draft_tokens(scores: Array, ids: Array | None = None) -> list[DraftToken]:
     """The best token of each row of fp32 scores [n, columns], ties to the lowest id.
 
     `ids` are those of the columns, ascending int64; None where they count from 0.
@@ -65,11 +66,11 @@ def draft_tokens(scores: torch.Tensor, ids: torch.Tensor | None = None) -> list[
     return best if ids is None else _renamed(best, ids)
 
 
-def _best_columns(scores: torch.Tensor) -> list[DraftToken]:
+def _best_columns(scores: Array) -> list[DraftToken]:
     most = min(1 + len(RUNNERS_UP), scores.shape[-1])
-    if scores.device.type == "cpu":
-        return [_draft_token(row, most) for row in scores.numpy()]
-    values, indices = scores.topk(most)
+    if on_cpu(scores.device):
+        return [_draft_token(row, most) for row in np.asarray(scores)]
+    values, indices = namespace(scores.device).topk(scores, most)
     rows = zip(scores.argmax(-1).tolist(), values.tolist(), indices.tolist(), strict=True)
     # topk may name any of several tokens that share the highest score
     return [
@@ -90,10 +91,10 @@ def _draft_token(scores: NDArray[np.float32], most: int) -> DraftToken:
     return DraftToken(best, _margin(highest, second), tuple(token for token, score in others if score > -np.inf))
 
 
-def _renamed(columns: Sequence[DraftToken], ids: torch.Tensor) -> list[DraftToken]:
+def _renamed(columns: Sequence[DraftToken], ids: Array) -> list[DraftToken]:
     """Drafted columns as drafted tokens, with one look-up for all of them."""
     wanted = [column for guess in columns for column in (guess.token, *guess.runners_up)]
-    tokens = iter(ids[torch.tensor(wanted, device=ids.device)].tolist())
+    tokens = iter(ids[namespace(ids.device).asarray(wanted, device=ids.device)].tolist())
     return [DraftToken(next(tokens), one.margin, tuple(islice(tokens, len(one.runners_up)))) for one in columns]
 
 

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from core.errors import ConfigError
 from core.model.config import read_config
@@ -37,13 +38,13 @@ _SIZE, _HEAD = "draft_vocab_size", "lm_head.weight"
 class DraftVocabulary:
     """`ids` of a model's `target_size` token ids: int64, ascending, at least one."""
 
-    ids: torch.Tensor
+    ids: NDArray[np.int64]
     target_size: int
 
     @classmethod
     def from_ids(cls, ids: Iterable[int], target_size: int) -> DraftVocabulary:
         """The vocabulary of these ids in any order. Raises `ConfigError` for none, or one out of range."""
-        found = torch.tensor(sorted(set(ids)), dtype=torch.int64)
+        found = np.array(sorted(set(ids)), np.int64)
         _check_ids(found, target_size, "a draft vocabulary")
         return cls(found, target_size)
 
@@ -66,9 +67,9 @@ class DraftVocabulary:
         """Read the file in `directory`. Raises `ConfigError` if its tensors contradict each other or their hash."""
         file = directory / FILE
         d2t, t2d, digest = _read(file)
-        ids = torch.arange(len(d2t)) + d2t
+        ids = np.arange(len(d2t)) + d2t
         _check_ids(ids, len(t2d), f"{file}: d2t")
-        if not torch.equal(t2d.nonzero().flatten(), ids):
+        if not np.array_equal(t2d.nonzero()[0], ids):
             raise ConfigError(f"{file}: t2d and d2t name different tokens")
         found = cls(ids, len(t2d))
         if digest != found.sha256:
@@ -81,10 +82,12 @@ class DraftVocabulary:
         found = cls.find(directory)
         return found if found is not None and _num_rows(directory) == len(found.ids) else None
 
-    def columns(self, ids: torch.Tensor) -> torch.Tensor:
-        """The column of each id, and -1 for an id without one; of the shape and device of `ids`, int64."""
-        table = torch.full((self.target_size,), -1).index_copy_(0, self.ids, torch.arange(len(self.ids)))
-        return table.to(ids.device)[ids]
+    @cached_property
+    def columns(self) -> NDArray[np.int64]:
+        """The column of each of the target's ids, and -1 for an id without one."""
+        columns = np.full(self.target_size, -1)
+        columns[self.ids] = np.arange(len(self.ids))
+        return columns
 
     def save(self, directory: Path) -> None:
         """Write the file into the directory of a model or adapter, and the size into config.json if there is one."""
@@ -95,17 +98,19 @@ class DraftVocabulary:
             config.write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
 
     @cached_property
-    def d2t(self) -> torch.Tensor:
-        return self.ids - torch.arange(len(self.ids))
+    def d2t(self) -> NDArray[np.int64]:
+        return self.ids - np.arange(len(self.ids))
 
     @cached_property
-    def t2d(self) -> torch.Tensor:
-        return torch.zeros(self.target_size, dtype=torch.bool).index_fill_(0, self.ids, 1)
+    def t2d(self) -> NDArray[np.bool_]:
+        has = np.zeros(self.target_size, np.bool_)
+        has[self.ids] = True
+        return has
 
     @cached_property
     def sha256(self) -> str:
         """Of the bytes of d2t, then t2d; in hex."""
-        return hashlib.sha256(self.d2t.numpy().tobytes() + self.t2d.numpy().tobytes()).hexdigest()
+        return hashlib.sha256(self.d2t.tobytes() + self.t2d.tobytes()).hexdigest()
 
 
 def most_frequent(counts: Mapping[int, int], size: int, always: Iterable[int] = ()) -> list[int]:
@@ -124,31 +129,31 @@ def most_frequent(counts: Mapping[int, int], size: int, always: Iterable[int] = 
 def _num_rows(directory: Path) -> int | None:
     """The rows of the lm_head in a model's files; None if it has none of its own."""
     for file in sorted(directory.glob("model*.safetensors")):
-        with safe_open(file, framework="pt") as opened:
+        with safe_open(file, framework="np") as opened:
             if _HEAD in opened.keys():  # noqa: SIM118 (not a mapping)
                 rows: int = opened.get_slice(_HEAD).get_shape()[0]
                 return rows
     return None
 
 
-def _read(file: Path) -> tuple[torch.Tensor, torch.Tensor, str | None]:
+def _read(file: Path) -> tuple[NDArray[np.int64], NDArray[np.bool_], str | None]:
     """The tensors d2t and t2d, and the hash in the metadata."""
     try:
-        with safe_open(file, framework="pt") as opened:
+        with safe_open(file, framework="np") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
             digest: str | None = (opened.metadata() or {}).get("sha256")
     except Exception as error:  # safetensors raises its own type, which it does not export
         raise ConfigError(f"{file}: not a readable safetensors file ({error})") from error
-    kinds = {name: (tensor.dtype, tensor.dim()) for name, tensor in tensors.items()}
-    if kinds != {"d2t": (torch.int64, 1), "t2d": (torch.bool, 1)}:
+    kinds = {name: (tensor.dtype, tensor.ndim) for name, tensor in tensors.items()}
+    if kinds != {"d2t": (np.int64, 1), "t2d": (np.bool_, 1)}:
         raise ConfigError(f"{file}: must hold d2t, int64 [draft_vocab_size], and t2d, bool [vocab_size], and no more")
     return tensors["d2t"], tensors["t2d"], digest
 
 
-def _check_ids(ids: torch.Tensor, target_size: int, of: str) -> None:
+def _check_ids(ids: NDArray[np.int64], target_size: int, of: str) -> None:
     if not len(ids):
         raise ConfigError(f"{of} has no ids")
-    if not bool((ids.diff() > 0).all()):
+    if not (np.diff(ids) > 0).all():
         raise ConfigError(f"{of}: the ids must ascend")
     if ids[0] < 0 or ids[-1] >= target_size:
         raise ConfigError(f"{of}: ids must lie between 0 and {target_size - 1}, not from {ids[0]} to {ids[-1]}")

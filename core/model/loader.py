@@ -1,7 +1,6 @@
 """Weights of a Hugging Face model directory or hub id, with a peft LoRA adapter merged in.
 
-Tensors are read lazily from safetensors, single or sharded. The adapter is added in fp32 before the cast to the serving
-dtype, so merging costs no precision beyond the cast.
+The adapter is added in fp32 before the cast to the serving dtype, so merging costs no precision beyond the cast.
 """
 
 from __future__ import annotations
@@ -9,16 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from huggingface_hub import snapshot_download
-from safetensors import safe_open
 
 from core.errors import ConfigError
-from core.model.draft_vocabulary import FILE as DRAFT_VOCABULARY
+from core.model.bfloat16 import Dtype, Weight, as_dtype, widened
+from core.model.checkpoint import Checkpoint
 
 EMBEDDING = "model.embed_tokens.weight"  # [vocab_size, hidden]
 PROJECTION = "model.embed_tokens.projection"  # [the target's hidden, hidden], of a draft that is narrower
@@ -76,44 +73,7 @@ def public_name(model: str) -> str:
     return Path(model).name if Path(model).exists() else model
 
 
-class Checkpoint:
-    """The tensors of a model directory by name, without those of a draft vocabulary."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._readers: dict[str, Callable[[str], torch.Tensor]] = {}
-        files = [file for file in sorted(directory.glob("*.safetensors")) if file.name != DRAFT_VOCABULARY]
-        for file in files:
-            self._add_safetensors(file)
-        if not files:
-            for file in sorted(directory.glob("pytorch_model*.bin")):
-                self._add_torch(file)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._readers
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        if name not in self._readers:
-            raise ConfigError(f"{self._directory}: no tensor {name!r} in its weight files")
-        return self._readers[name](name)
-
-    def names(self) -> list[str]:
-        return list(self._readers)
-
-    def _add_safetensors(self, file: Path) -> None:
-        try:
-            opened: Any = safe_open(file, framework="pt")
-        except Exception as error:  # safetensors raises its own type, which it does not export
-            raise ConfigError(f"{file}: not a readable safetensors file ({error})") from error
-        self._readers |= dict.fromkeys(opened.keys(), opened.get_tensor)
-
-    def _add_torch(self, file: Path) -> None:
-        """Add an old checkpoint without safetensors; `weights_only` admits nothing but tensors."""
-        tensors: dict[str, torch.Tensor] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-        self._readers |= dict.fromkeys(tensors, tensors.__getitem__)
-
-
-def token_embedding(directory: Path, target: str | Path | None) -> torch.Tensor:
+def token_embedding(directory: Path, target: str | Path | None) -> Weight:
     """The embedding [vocab_size, hidden] of the model in `directory`, which for a draft may be that of its `target`.
 
     A draft made from its target stores none: it reads the target's, projected if the draft is narrower. Only then the
@@ -125,7 +85,7 @@ def token_embedding(directory: Path, target: str | Path | None) -> torch.Tensor:
     if target is None:
         raise ConfigError(f"{directory}: no tensor {EMBEDDING!r}; a draft that shares its target's is loaded with it")
     table = Checkpoint(resolve(target))[EMBEDDING]
-    return (table.float() @ checkpoint[PROJECTION].float()) if PROJECTION in checkpoint else table
+    return widened(table) @ widened(checkpoint[PROJECTION]) if PROJECTION in checkpoint else table
 
 
 class Adapter:
@@ -144,20 +104,20 @@ class Adapter:
             raise ConfigError(f"{directory}: only LoRA of linear layers can be merged, not {min(unknown)}")
         self._modules = frozenset(self.unused)
 
-    def merged(self, module: str, weight: torch.Tensor) -> torch.Tensor:
+    def merged(self, module: str, weight: Weight) -> Weight:
         """The adapted weight in fp32, or `weight` itself if the adapter does not change `module`."""
         if module not in self._modules:
             return weight
         self.unused.discard(module)
         name = _PREFIX + module
-        down, up = self._tensors[name + _DOWN].float(), self._tensors[name + _UP].float()
+        down, up = widened(self._tensors[name + _DOWN]), widened(self._tensors[name + _UP])
         if weight.shape != (up.shape[0], down.shape[1]):
             raise ConfigError(
                 f"adapter of another model: {module} is {[*weight.shape]}, not {[up.shape[0], down.shape[1]]}"
             )
         if name + _BASE in self._tensors:
             weight = self._tensors[name + _BASE]
-        return weight.float() + self._scale(module, down.shape[0]) * (up @ down)
+        return widened(weight) + self._scale(module, down.shape[0]) * (up @ down)
 
     def _scale(self, module: str, rank: int) -> float:
         alpha: float = self._config["lora_alpha"]
@@ -182,36 +142,28 @@ def _adapter_config(directory: Path) -> dict[str, Any]:
 
 
 class Weights:
-    """A model's tensors as served: adapter merged, cast, on the device. A draft may read its `target`'s embedding."""
+    """A model's tensors as served: adapter merged, cast. A draft may read its `target`'s embedding."""
 
-    def __init__(
-        self,
-        directory: Path,
-        adapter: Path | None,
-        dtype: torch.dtype,
-        device: torch.device,
-        target: str | Path | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, adapter: Path | None, dtype: Dtype, target: str | Path | None = None) -> None:
         self._directory, self._target = directory, target
         self._checkpoint = Checkpoint(directory)
         self._adapter = Adapter(adapter) if adapter else None
         self._dtype = dtype
-        self._device = device
 
-    def embedding(self) -> torch.Tensor:
+    def embedding(self) -> Weight:
         """The table of token embeddings, which no adapter changes."""
-        return token_embedding(self._directory, self._target).to(self._device, self._dtype)
+        return as_dtype(token_embedding(self._directory, self._target), self._dtype)
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str) -> Weight:
         """A tensor that no adapter changes: norm or bias."""
-        return self._checkpoint[name].to(self._device, self._dtype)
+        return as_dtype(self._checkpoint[name], self._dtype)
 
-    def matrix(self, module: str, source: str | None = None) -> torch.Tensor:
+    def matrix(self, module: str, source: str | None = None) -> Weight:
         """The weight of a linear layer, adapter merged; `source` is the module that holds it, if another one does."""
         weight = self._checkpoint[f"{source or module}.weight"]
         if self._adapter:
             weight = self._adapter.merged(module, weight)
-        return weight.to(self._device, self._dtype)
+        return as_dtype(weight, self._dtype)
 
     def check_all_merged(self) -> None:
         """Raises `ConfigError` if the adapter changes a layer that the model lacks."""

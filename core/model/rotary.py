@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import math
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from core.model.config import ModelConfig, RopeConfig
 
+Table = NDArray[np.float32]
 
-def inverse_frequencies(rope: RopeConfig, head_dim: int) -> torch.Tensor:
+
+def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Table:
     """The angle per position of each pair of dimensions, fp32 [head_dim / 2]."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    plain = 1.0 / rope.theta**exponents
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    plain: Table = np.float32(1.0) / np.power(rope.theta, exponents, dtype=np.float64).astype(np.float32)
     if rope.type == "linear":
-        return plain / rope.factor
-    if rope.type == "llama3":
-        return _by_parts(plain, rope)
-    return plain
+        return plain / np.float32(rope.factor)
+    return _by_parts(plain, rope) if rope.type == "llama3" else plain
 
 
-def _by_parts(plain: torch.Tensor, rope: RopeConfig) -> torch.Tensor:
+def _by_parts(plain: Table, rope: RopeConfig) -> Table:
     """Llama 3.1 scaling: pairs that turn often in the original context stay, rare ones are slowed by `factor`.
 
     Pairs in between are blended: `keep` is 1 for a pair that stays and 0 for a pair that is slowed.
     """
     turns = rope.original_context * plain / (2 * math.pi)
-    keep = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0.0, 1.0)
-    return keep * plain + (1 - keep) * plain / rope.factor
+    keep = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clip(0.0, 1.0)
+    return (keep * plain + (1 - keep) * plain / rope.factor).astype(np.float32, copy=False)
 
 
 class Rotary:
-    """The tables of one model: `cos` and `sin`, [context, 1, head_dim] in the model's dtype."""
+    """The tables of one model: `cos` and `sin`, fp32 [context, 1, head_dim].
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
-        positions = torch.arange(config.context, dtype=torch.float32)
-        angles = torch.outer(positions, inverse_frequencies(config.rope, config.head_dim))
-        # A head's dimensions i and i + head_dim/2 form a pair; the first of a pair takes minus its partner's sine.
-        cos, sin = angles.cos(), angles.sin()
-        self.cos = torch.cat([cos, cos], -1).unsqueeze(1).to(device, dtype)
-        self.sin = torch.cat([-sin, sin], -1).unsqueeze(1).to(device, dtype)
-
-
-def rotate_(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-    """Rotate `heads` [rows, num_heads, head_dim] in place by `cos` and `sin` [rows, 1, head_dim].
-
-    Product and sum stay two operations: a fused one may round differently in the tail of a vector than in its body.
+    Angles are rounded to fp32 as in transformers; their cosines and sines are the nearest fp32 numbers.
     """
-    partner = torch.roll(heads, heads.shape[-1] // 2, -1)
-    torch.add(heads * cos, partner.mul_(sin), out=heads)
+
+    def __init__(self, config: ModelConfig) -> None:
+        positions = np.arange(config.context, dtype=np.float32)
+        angles = np.outer(positions, inverse_frequencies(config.rope, config.head_dim)).astype(np.float64)
+        # A head's dimensions i and i + head_dim/2 form a pair; the first of a pair takes minus its partner's sine.
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        self.cos = np.concatenate([cos, cos], -1)[:, None]
+        self.sin = np.concatenate([-sin, sin], -1)[:, None]

@@ -1,13 +1,18 @@
-"""A model's tensors by their role, for every decoder; matrices over the same input are stacked into one."""
+"""A model's tensors by their role, for every decoder; matrices over the same input are stacked into one.
+
+They are NumPy arrays of the type that the model computes with (`core.model.bfloat16.Weight`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from core.errors import ConfigError
+from core.model.bfloat16 import Weight
 from core.model.config import ModelConfig
 from core.model.loader import EMBEDDING, Weights
 
@@ -15,18 +20,18 @@ from core.model.loader import EMBEDDING, Weights
 class Matrix(NamedTuple):
     """The operands of a product: weight [outs, ins] and bias [outs]."""
 
-    weight: torch.Tensor
-    bias: torch.Tensor | None
+    weight: Weight
+    bias: Weight | None
 
 
 class LayerTensors(NamedTuple):
     """The tensors of one layer. `qk_norm` [heads + kv heads, head_dim] is the norm weight of query and key heads."""
 
-    norm: torch.Tensor
+    norm: Weight
     qkv: Matrix
-    qk_norm: torch.Tensor | None
+    qk_norm: Weight | None
     out: Matrix
-    mlp_norm: torch.Tensor
+    mlp_norm: Weight
     gate_up: Matrix
     down: Matrix
 
@@ -34,7 +39,7 @@ class LayerTensors(NamedTuple):
 class Tensors:
     """The tensors of one checkpoint with its adapter; each is read on access and checked against the config.
 
-    The head has the rows of `head_ids`, an int64 tensor on the device, or all if that is None. In the file it has those
+    The head has the rows of `head_ids`, an int64 array, or all if that is None. In the file it has those
     of `stored_ids`, again all if None; they must include `head_ids`.
     """
 
@@ -42,8 +47,8 @@ class Tensors:
         self,
         config: ModelConfig,
         weights: Weights,
-        head_ids: torch.Tensor | None = None,
-        stored_ids: torch.Tensor | None = None,
+        head_ids: NDArray[np.int64] | None = None,
+        stored_ids: NDArray[np.int64] | None = None,
     ) -> None:
         self.head_ids = head_ids
         self._stored_ids = stored_ids
@@ -51,11 +56,11 @@ class Tensors:
         self._weights = weights
 
     @property
-    def embedding(self) -> torch.Tensor:
+    def embedding(self) -> Weight:
         return _shaped(EMBEDDING, self._weights.embedding(), self._config.vocab_size, self._config.hidden_size)
 
     @property
-    def norm(self) -> torch.Tensor:
+    def norm(self) -> Weight:
         return self._tensor("model.norm.weight", self._config.hidden_size)
 
     @property
@@ -66,12 +71,12 @@ class Tensors:
         stored = _shaped("lm_head", weight, num_stored, self._config.hidden_size)
         return Matrix(stored if self.head_ids is None else stored[self._rows(self.head_ids)], None)
 
-    def _rows(self, ids: torch.Tensor) -> torch.Tensor:
+    def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the stored head that are of these ids."""
         if self._stored_ids is None:
             return ids
-        rows = torch.searchsorted(self._stored_ids, ids).clamp(max=len(self._stored_ids) - 1)
-        if not torch.equal(self._stored_ids[rows], ids):
+        rows = np.searchsorted(self._stored_ids, ids).clip(max=len(self._stored_ids) - 1)
+        if not np.array_equal(self._stored_ids[rows], ids):
             raise ConfigError("a draft vocabulary has ids that the draft's head in its file lacks")
         return rows
 
@@ -99,19 +104,19 @@ class Tensors:
         """The stacked matrix of modules, given with their number of outputs."""
         weights = [_shaped(module, self._weights.matrix(module), outs, ins) for module, outs in modules.items()]
         biases = [self._tensor(f"{module}.bias", outs) for module, outs in modules.items()] if has_bias else None
-        return Matrix(torch.cat(weights), torch.cat(biases) if biases else None)
+        return Matrix(np.concatenate(weights), np.concatenate(biases) if biases else None)
 
-    def _qk_norm(self, attention: str) -> torch.Tensor:
+    def _qk_norm(self, attention: str) -> Weight:
         config = self._config
-        query = self._tensor(f"{attention}.q_norm.weight", config.head_dim).expand(config.num_heads, -1)
-        key = self._tensor(f"{attention}.k_norm.weight", config.head_dim).expand(config.num_kv_heads, -1)
-        return torch.cat([query, key])
+        heads = {"q_norm": config.num_heads, "k_norm": config.num_kv_heads}
+        norms = [self._tensor(f"{attention}.{norm}.weight", config.head_dim) for norm in heads]
+        return np.repeat(norms, [*heads.values()], axis=0)
 
-    def _tensor(self, name: str, *shape: int) -> torch.Tensor:
+    def _tensor(self, name: str, *shape: int) -> Weight:
         return _shaped(name, self._weights.tensor(name), *shape)
 
 
-def _shaped(name: str, tensor: torch.Tensor, *shape: int) -> torch.Tensor:
+def _shaped(name: str, tensor: Weight, *shape: int) -> Weight:
     """The tensor itself, if its shape is right: compiled kernels would read beyond the end of a smaller one."""
     if tensor.shape != shape:
         raise ConfigError(f"{name} is {[*tensor.shape]}, but config.json says {[*shape]}")

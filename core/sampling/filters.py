@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Protocol
+from typing import Any, NamedTuple
 
-import torch
-
+from core.arrays import Array, converted, highest, namespace
 from core.sampling.params import SamplingParams
 
 BANNED = -math.inf
@@ -21,97 +19,115 @@ UNIT = 2.0**40  # probability mass in fixed point: the most likely token weighs 
 FIRST_LOOK = 256  # top-p sorts this many tokens first, which usually hold the mass; sorting all costs far more
 
 
-class Filter(Protocol):
-    """Bans tokens in rows z [n, V]; `params` holds the request of each row."""
+class Filter(NamedTuple):
+    """`wanted` says which requests it is for; `keep` bans tokens in rows z [n, V], given the request of each row."""
 
-    def __call__(self, z: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor: ...
+    wanted: Callable[[SamplingParams], bool]
+    keep: Callable[..., Any]
 
 
-def apply_filters(z: torch.Tensor, requests: Sequence[tuple[SamplingParams, int]]) -> torch.Tensor:
+def apply_filters(z: Array, requests: Sequence[tuple[SamplingParams, int]]) -> Array:
     """Filter the rows of all requests, given with their number of rows; the order is top-k, top-p, min-p."""
-    filters: list[tuple[Callable[[SamplingParams], bool], Filter]] = [
-        (lambda params: 0 < params.top_k < z.shape[-1], _top_k),
-        (lambda params: params.top_p < 1.0, _top_p),
-        (lambda params: params.min_p > 0.0, _min_p),
-    ]
+    filters = (
+        Filter(lambda params: 0 < params.top_k < z.shape[-1], _top_k),
+        Filter(lambda params: params.top_p < 1.0, _top_p),
+        Filter(lambda params: params.min_p > 0.0, _min_p),
+    )
     for wanted, keep in filters:
         on = [(not params.greedy and wanted(params), rows) for params, rows in requests]
         own = [params for (is_on, rows), (params, _) in zip(on, requests, strict=True) if is_on for _ in range(rows)]
         if own:
-            z = change_rows(z, selected_rows(on, z), partial(keep, params=own))
+            where = selected_rows(on, z)
+            z = change_rows(z, where, keep(z if where is None else z[where], own))
     return z
 
 
-def selected_rows(on: Sequence[tuple[bool, int]], z: torch.Tensor) -> torch.Tensor | None:
+def selected_rows(on: Sequence[tuple[bool, int]], z: Array) -> Any:
     """The indices of the rows of those requests that are on, given with their number of rows; None for all rows."""
     if all(is_on for is_on, _ in on):
         return None
     rows = [is_on for is_on, count in on for _ in range(count)]
-    return torch.tensor([row for row, is_on in enumerate(rows) if is_on], device=z.device)
+    chosen = [row for row, is_on in enumerate(rows) if is_on]
+    xp = namespace(z.device)
+    return xp.asarray(chosen, dtype=xp.int64, device=z.device)
 
 
-def change_rows(
-    z: torch.Tensor, where: torch.Tensor | None, change: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    """`z` with the rows `where` changed, or all rows where that is None."""
-    return change(z) if where is None else z.index_copy(0, where, change(z[where]))
+def change_rows(z: Array, where: Any, rows: Array) -> Array:
+    """`z` with the rows `where` replaced by `rows`; `rows` themselves where that is None."""
+    if where is None:
+        return rows
+    changed: Array = namespace(z.device).asarray(z, copy=True)
+    changed[where] = rows
+    return changed
 
 
-def column(values: Sequence[float], z: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+def column(values: Sequence[float], z: Array, dtype: str | None = None) -> Any:
     """One number per row, as [n, 1] on the device of `z`, in its dtype unless another is given."""
-    dtype = dtype or z.dtype
+    xp = namespace(z.device)
+    form = {"dtype": z.dtype if dtype is None else getattr(xp, dtype), "device": z.device}
     if len(set(values)) == 1:  # no copy to a GPU
-        return torch.full((1, 1), values[0], dtype=dtype, device=z.device).expand(len(values), 1)
-    return torch.tensor(values, dtype=dtype, device=z.device)[:, None]
+        return xp.broadcast_to(xp.full((1, 1), values[0], **form), (len(values), 1))
+    return xp.asarray(values, **form)[:, None]
 
 
-def _top_k(z: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    kept = column([one.top_k for one in params], z, torch.int64)
-    values = z.topk(max(one.top_k for one in params)).values
-    return _keep_first(z, values.gather(-1, kept - 1), kept)
+def _top_k(z: Array, params: Sequence[SamplingParams]) -> Any:
+    kept = column([one.top_k for one in params], z, "int64")
+    values = highest(z, max(one.top_k for one in params))
+    return _keep_first(z, _at(values, kept - 1), kept)
 
 
-def _top_p(z: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+def _top_p(z: Array, params: Sequence[SamplingParams]) -> Any:
     """Keep a token iff the mass of the tokens before it is under top_p. Masses are integers: sums have no order."""
-    temperature = column([one.temperature for one in params], z, torch.float64)
-    top_p = column([one.top_p for one in params], z, torch.float64)
-    peak = z.amax(-1, keepdim=True)
-    total = _mass(z, peak, temperature).sum(-1, keepdim=True)
-    needed = (total * top_p).ceil().long().clamp_min(1)  # the product of the smallest top_p underflows to 0
+    xp = namespace(z.device)
+    temperature = column([one.temperature for one in params], z, "float64")
+    top_p = column([one.top_p for one in params], z, "float64")
+    peak = xp.amax(z, -1, keepdims=True)
+    total = _mass(z, peak, temperature).sum(-1, keepdims=True)
+    needed = converted(xp.ceil(total * top_p), "int64")
+    needed = xp.clip(needed, 1, None)  # the product of the smallest top_p underflows to 0
     lowest, kept, found = _first_with(needed, z, peak, temperature, FIRST_LOOK)
     if not bool(found.all()):
-        rest = (~found).nonzero().flatten()
+        rest = ~found
         lowest[rest], kept[rest], _ = _first_with(needed[rest], z[rest], peak[rest], temperature[rest], z.shape[-1])
     return _keep_first(z, lowest, kept)
 
 
-def _first_with(
-    needed: torch.Tensor, z: torch.Tensor, peak: torch.Tensor, temperature: torch.Tensor, look: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _first_with(needed: Array, z: Array, peak: Array, temperature: Array, look: int) -> tuple[Any, Any, Any]:
     """The first tokens of each row that together hold the mass `needed` [n, 1], among the `look` most likely ones.
 
     Returns the logit of the last of them [n, 1], their number [n, 1], and whether the mass was reached [n].
     """
-    values = z.topk(min(look, z.shape[-1])).values
+    values = highest(z, min(look, z.shape[-1]))
     mass = _mass(values, peak, temperature)
     reached = mass.cumsum(-1)
-    kept = (reached - mass < needed).sum(-1, keepdim=True)
-    return values.gather(-1, kept - 1), kept, reached[:, -1] >= needed[:, 0]
+    kept = (reached - mass < needed).sum(-1, keepdims=True)
+    return _at(values, kept - 1), kept, reached[:, -1] >= needed[:, 0]
 
 
-def _min_p(z: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+def _min_p(z: Array, params: Sequence[SamplingParams]) -> Any:
     # p >= min_p * max p  <=>  z >= max z + T * log(min_p), in float64 because float32 would move the edge
-    margin = column([one.temperature * math.log(one.min_p) for one in params], z, torch.float64)
-    return z.masked_fill(z.double() < z.amax(-1, keepdim=True).double() + margin, BANNED)
+    xp = namespace(z.device)
+    margin = column([one.temperature * math.log(one.min_p) for one in params], z, "float64")
+    peak = converted(xp.amax(z, -1, keepdims=True), "float64")
+    return xp.where(converted(z, "float64") < peak + margin, BANNED, z)
 
 
-def _keep_first(z: torch.Tensor, lowest: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+def _keep_first(z: Array, lowest: Array, kept: Array) -> Any:
     """Keep the first `kept` [n, 1] tokens of each row; `lowest` [n, 1] is the logit of the last one kept."""
     above = z > lowest
     level = z == lowest
-    places = kept - above.sum(-1, keepdim=True)
-    return z.masked_fill(~(above | level & (level.cumsum(-1) <= places)), BANNED)
+    places = kept - above.sum(-1, keepdims=True)
+    return namespace(z.device).where(above | level & (level.cumsum(-1) <= places), z, BANNED)
 
 
-def _mass(z: torch.Tensor, peak: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    return ((z.double() - peak) / temperature).exp_().mul_(UNIT).long()
+def _at(values: Array, columns: Array) -> Any:
+    """The value [n, 1] of each row in its column [n, 1]."""
+    return values[namespace(values.device).arange(len(values), device=values.device)[:, None], columns]
+
+
+def _mass(z: Array, peak: Array, temperature: Array) -> Any:
+    xp = namespace(z.device)
+    shares = (converted(z, "float64") - peak) / temperature
+    xp.exp(shares, out=shares)
+    shares *= UNIT
+    return converted(shares, "int64")

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import NamedTuple
+from itertools import accumulate, islice, pairwise
+from typing import Any, NamedTuple
 
-import torch
-
+from core.arrays import Array, converted, namespace, on_cpu
 from core.sampling.filters import apply_filters, change_rows, column, selected_rows
 from core.sampling.gumbel import Ids, NoiseWindow, num_ids
 from core.sampling.params import SamplingParams
@@ -44,7 +43,7 @@ class Sampling(NamedTuple):
         return 1 + len(self.proposed)
 
 
-def sample(logits: torch.Tensor, sessions: Sequence[Sampling], ids: Ids) -> list[int]:
+def sample(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> list[int]:
     """Draw one of `ids` per row of float32 logits [rows of all sessions, V]; ties go to the lowest id.
 
     `ids` are those of the first columns; none of the columns after them is drawn.
@@ -54,23 +53,22 @@ def sample(logits: torch.Tensor, sessions: Sequence[Sampling], ids: Ids) -> list
     return drawn
 
 
-def score(logits: torch.Tensor, sessions: Sequence[Sampling], ids: Ids) -> torch.Tensor:
+def score(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Array:
     """The scores z + T * gumbel of many sessions at once: float32 [rows of all sessions, ids].
 
     `ids` are those of the first columns of the logits; filters see no others. A banned token scores -inf. Each session
     is scored as it would be alone. Filters and noise run over the rows of many sessions together, so on a GPU a further
     session costs no launch or synchronisation, unless it has penalties or a bias or its noise has to be made.
     """
-    z = logits[:, : num_ids(ids)]
+    z: Array = logits[:, : num_ids(ids)]
     if all(one.params.greedy and not one.params.warped for one in sessions):
         return z
-    batch = max(1, (GPU_BATCH if z.is_cuda else CPU_BATCH) // num_ids(ids))
-    return _cat([_score(rows, some, ids) for rows, some in _batches(z, sessions, batch)])
+    batch = max(1, (CPU_BATCH if on_cpu(z.device) else GPU_BATCH) // num_ids(ids))
+    scores: Array = _joined([_score(rows, some, ids) for rows, some in _batches(z, sessions, batch)])
+    return scores
 
 
-def _batches(
-    z: torch.Tensor, sessions: Sequence[Sampling], most_rows: int
-) -> Iterator[tuple[torch.Tensor, list[Sampling]]]:
+def _batches(z: Array, sessions: Sequence[Sampling], most_rows: int) -> Iterator[tuple[Array, list[Sampling]]]:
     """The sessions with their rows, in batches of at most `most_rows`; a session is never split."""
     begin = end = 0
     batch: list[Sampling] = []
@@ -83,52 +81,64 @@ def _batches(
     yield z[begin:end], batch
 
 
-def _score(z: torch.Tensor, sessions: Sequence[Sampling], ids: Ids) -> torch.Tensor:
+def _score(z: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Any:
     if any(one.params.penalised or one.params.logit_bias for one in sessions):
-        split = torch.split(z, [one.rows for one in sessions])
-        z = _cat([_adjusted(rows, one, ids) for one, rows in zip(sessions, split, strict=True)])
+        ends = accumulate((one.rows for one in sessions), initial=0)
+        parts = [z[begin:end] for begin, end in pairwise(ends)]
+        z = _joined([_adjusted(rows, one, ids) for one, rows in zip(sessions, parts, strict=True)])
     z = apply_filters(z, [(one.params, one.rows) for one in sessions])
     noisy = [one for one in sessions if not one.params.greedy]
     if not noisy:
         return z
-    noise = _cat([one.noise.rows(one.first_position, one.rows, ids, z.device) for one in noisy])
+    noise = _joined([one.noise.rows(one.first_position, one.rows, ids, z.device) for one in noisy])
     temperature = column([one.params.temperature for one in noisy for _ in range(one.rows)], z)
     where = selected_rows([(not one.params.greedy, one.rows) for one in sessions], z)
-    # two roundings, not one: a fused multiply-add would differ between kernels
-    return change_rows(z, where, (noise * temperature).add_)
+    scaled = noise * temperature  # and added by itself: a fused multiply-add would round once, and differ by kernel
+    scaled += z if where is None else z[where]
+    return change_rows(z, where, scaled)
 
 
-def _adjusted(logits: torch.Tensor, one: Sampling, ids: Ids) -> torch.Tensor:
+def _adjusted(logits: Array, one: Sampling, ids: Ids[Array]) -> Any:
     """The logits of one session after penalties and bias; `logits` itself is left unchanged."""
     z, params = logits, one.params
     if params.penalised:
         counts = count_rows(one.history, one.proposed, logits, ids)
-        z = z - counts * params.frequency_penalty - (counts > 0) * params.presence_penalty
+        generated = converted(counts > 0, "float32")
+        z = z - counts * params.frequency_penalty - generated * params.presence_penalty
     if params.logit_bias:
-        bias = z.new_zeros(num_ids(ids) + 1)
-        bias[_columns(list(params.logit_bias), ids, z.device)] = z.new_tensor(list(params.logit_bias.values()))
+        bias = _zeros((num_ids(ids) + 1,), z)
+        xp = namespace(z.device)
+        values = xp.asarray(list(params.logit_bias.values()), dtype=z.dtype, device=z.device)
+        bias[_columns(list(params.logit_bias), ids, z)] = values
         z = z + bias[:-1]
     return z
 
 
-def count_rows(history: GeneratedCounts, proposed: Sequence[int], logits: torch.Tensor, ids: Ids) -> torch.Tensor:
+def count_rows(history: GeneratedCounts, proposed: Sequence[int], logits: Array, ids: Ids[Array]) -> Any:
     """Counts [n, V] for rows of `logits` [n, V]: the history, and in row j the first j proposed tokens."""
-    counts = logits.new_zeros(len(logits), num_ids(ids) + 1)
-    counts[:, _columns(list(history), ids, logits.device)] = logits.new_tensor(list(history.values()))
-    followed = _columns(list(islice(proposed, len(logits) - 1)), ids, logits.device)
+    counts = _zeros((len(logits), num_ids(ids) + 1), logits)
+    xp = namespace(logits.device)
+    often = xp.asarray(list(history.values()), dtype=logits.dtype, device=logits.device)
+    counts[:, _columns(list(history), ids, logits)] = often
+    followed = _columns(list(islice(proposed, len(logits) - 1)), ids, logits)
     for row, place in enumerate(followed.tolist(), start=1):
         counts[row:, place] += 1.0
     return counts[:, :-1]
 
 
-def _columns(tokens: Sequence[int], ids: Ids, device: torch.device) -> torch.Tensor:
+def _columns(tokens: Sequence[int], ids: Ids[Array], z: Array) -> Any:
     """The column of each token; all that are not among `ids` share the one after the last."""
-    wanted = torch.tensor(tokens, dtype=torch.int64, device=device)
+    xp = namespace(z.device)
+    wanted = xp.asarray(tokens, dtype=xp.int64, device=z.device)
     if isinstance(ids, int):
         return wanted
-    columns = torch.searchsorted(ids, wanted)
-    return columns.where(ids[columns.clamp_max(len(ids) - 1)] == wanted, len(ids))
+    columns = xp.searchsorted(ids, wanted)
+    return xp.where(ids[xp.clip(columns, None, len(ids) - 1)] == wanted, columns, len(ids))
 
 
-def _cat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+def _zeros(shape: tuple[int, ...], z: Array) -> Any:
+    return namespace(z.device).zeros(shape, dtype=z.dtype, device=z.device)
+
+
+def _joined(parts: Sequence[Array]) -> Any:
+    return parts[0] if len(parts) == 1 else namespace(parts[0].device).concatenate(list(parts))

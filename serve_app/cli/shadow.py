@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from rich.console import Console
 
 from core.bundle.store import Bundle, open_live, open_version
@@ -18,13 +19,12 @@ from core.distill.replay import Terms
 from core.distill.shadow import FIGURES, Drawn, Measured, Part, Serving, Shadow
 from core.distill.traces import TraceStore
 from core.errors import ConfigError
-from core.model.causal_lm import CausalLM
+from core.model.causal_lm import CausalLM, load_draft_model
 from core.model.config import ModelConfig
 from core.model.loader import public_name, resolve
 from core.model_names import locate
 from core.text.vocabulary import digest, same_id_map
 from serve_app.config import ServiceConfig
-from serve_app.deployments.loading import load_draft
 from serve_app.terminal.progress import step
 
 _PERIOD = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
@@ -150,9 +150,16 @@ def _terms(config: ServiceConfig) -> Terms:
 
 
 def _load(config: ServiceConfig, directory: Path | None) -> CausalLM:
-    """As a pool loads it, but with room for one session."""
-    one = config.draft.model_copy(update={"max_sessions": 1})
-    return load_draft(one, None if directory is None else str(directory), config.target.model)
+    """As a pool loads it, but with tensors and room for one session."""
+    draft = config.draft
+    return load_draft_model(
+        directory,
+        locate(draft.model),
+        dtype=getattr(torch, draft.dtype),
+        device=draft.device,
+        exact=False,
+        target=locate(config.target.model),
+    )
 
 
 def _skipped(drawn: Drawn) -> str:

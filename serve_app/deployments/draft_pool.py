@@ -16,12 +16,12 @@ from core.model_names import locate
 from core.text.vocabulary import same_id_map
 from core.wire.messages import OpenSession
 from serve_app.config import ServiceConfig, pool_application
-from serve_app.deployments.loading import draft_model, load_draft
+from serve_app.deployments.draft_loading import draft_model, load_draft
 from serve_app.deployments.metrics import Metrics
 
 
 class DraftPool:
-    """A draft replica. It imports neither transformers nor peft, so it starts in seconds and stays small."""
+    """A draft replica. On a CPU it imports no torch, and never transformers: it starts in seconds and stays small."""
 
     def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
         num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))

@@ -1,4 +1,4 @@
-"""Loads target and drafts with the KV cache, threads and numerics of the configuration."""
+"""Loads the target with the KV cache, threads and numerics of the configuration."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 
 from core.errors import ConfigError
-from core.model.causal_lm import CausalLM, load_draft_model, load_model
+from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
 from core.model.cpu.threads import choose_threads
 from core.model.invariance import differing
-from core.model.loader import adapted_model, public_name, resolve
+from core.model.loader import public_name, resolve
 from core.model.pages import pages_for
 from core.model_names import locate
-from serve_app.config import Draft, Target
+from serve_app.config import Target
 
 _log = logging.getLogger("ray.serve")  # into the log of the replica
 
@@ -40,28 +40,6 @@ def load_target(target: Target) -> CausalLM:
     if exact:
         _check_exact(model, target.device)
     return model
-
-
-def load_draft(draft: Draft, directory: str | None, target: str | None = None) -> CausalLM:
-    """Load the draft of a pool; `directory` is as in `core.model.causal_lm.load_draft_model`.
-
-    A draft that was made from the model `target` reads its embedding. The cache holds a whole context for each session,
-    because a draft can neither preempt a session nor let it wait.
-    """
-    return load_draft_model(
-        directory,
-        locate(draft.model),
-        dtype=getattr(torch, draft.dtype),
-        sessions=draft.max_sessions,
-        device=draft.device,
-        exact=False,
-        target=None if target is None else locate(target),
-    )
-
-
-def draft_model(draft: Draft, directory: str | None) -> str:
-    """The model whose weights and tokenizer a pool loads; an adapter is applied to it."""
-    return adapted_model(directory, locate(draft.model))
 
 
 def _set_threads(target: Target, path: Path) -> None:

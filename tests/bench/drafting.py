@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from ctypes import byref
 
+import numpy as np
 import torch
 
 from core.draft.engine import DraftConfig, DraftEngine
@@ -18,10 +19,11 @@ from core.family import DRAFT_DIR
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
-from core.model.cpu.decoder import CompiledDecoder, pass_of
+from core.model.cpu.decoder import pass_of
 from core.model.draft_tokens import StopRule
 from core.model.draft_vocabulary import DraftVocabulary
-from core.model.torch.plan import Span
+from core.model.pages import Span
+from core.model.tensor_views import TensorDecoder
 from core.sampling.params import SamplingParams
 from core.wire.messages import Address, Commit, OpenSession
 from tests.bench.paired import Durations, rotated
@@ -107,10 +109,10 @@ def _draw(part: int = 1) -> Callable[[], float]:
 
 def _layers() -> Callable[[], float]:
     model = _loaded()
-    decoder = model._decoder
-    if not isinstance(decoder, CompiledDecoder):
+    if not isinstance(model._decoder, TensorDecoder):
         raise SystemExit("drafts here are computed by torch, beside which no bare loop is known")
-    logits, pages = torch.empty(1, model.vocab_size), range(model.num_free_pages)
+    decoder = model._decoder.compiled
+    logits, pages = np.empty((1, model.vocab_size), np.float32), range(model.num_free_pages)
     rows = [Span(0, CACHED + TOKENS + step, 1, pages) for step in range(TOKENS)]
     passes = [byref(pass_of([9], [row], [0], logits)) for row in rows]
 

@@ -75,7 +75,7 @@ class WholeHead(nn.Module):
         self.head = head
         self.size = vocabulary.target_size
         self.ids: torch.Tensor
-        self.register_buffer("ids", vocabulary.ids)
+        self.register_buffer("ids", torch.from_numpy(vocabulary.ids))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         known = self.head(hidden)

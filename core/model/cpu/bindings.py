@@ -6,9 +6,10 @@ import ctypes
 from ctypes import POINTER, Structure, c_double, c_float, c_int64, c_void_p
 from typing import Any
 
-import torch
-import torch.nn.functional as F  # noqa: N812
+import numpy as np
+from numpy.typing import NDArray
 
+from core.model.bfloat16 import Weight
 from core.model.cpu import build
 
 
@@ -63,16 +64,16 @@ def load(level: str) -> ctypes.CDLL:
     return library
 
 
-def pack(library: ctypes.CDLL, weight: torch.Tensor) -> torch.Tensor:
+def pack(library: ctypes.CDLL, weight: Weight) -> NDArray[np.int32]:
     """A weight [outs, ins] in fp32 or bf16 as [panels, steps, WIDTH]: a step is an input in fp32, or two in bf16.
 
     What it lacks to the end of the last panel's last step is 0. Not laid out in that order yet.
     """
     width, steps = (c_int64.in_dll(library, name).value for name in ("panel_width", "panel_steps"))
-    at_once = 1 if weight.dtype == torch.float32 else 2 * steps
-    whole = F.pad(weight, (0, -weight.shape[1] % at_once, 0, -weight.shape[0] % width)).contiguous()
-    words = whole.view(torch.int32)
-    return words.view(-1, width, words.shape[1]).transpose(1, 2)
+    at_once = 1 if weight.dtype == np.float32 else 2 * steps
+    outs, ins = weight.shape
+    words = np.pad(weight, ((0, -outs % width), (0, -ins % at_once))).view(np.int32)
+    return words.reshape(-1, width, words.shape[1]).transpose(0, 2, 1)
 
 
 def _check(result: Any, *_: object) -> Any:

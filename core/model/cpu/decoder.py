@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from ctypes import byref, c_double, c_int64
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from core.model.bfloat16 import Weight, widened
 from core.model.config import ModelConfig
 from core.model.cpu import bindings, build
 from core.model.draft_tokens import RUNNERS_UP, DraftToken, StopRule
@@ -26,20 +27,21 @@ _LINE = 16  # words of a line of the caches, where a stretch begins lest vectors
 
 
 class CompiledDecoder:
-    """Computes in fp32, its weights, keys and values in their own dtype, on as many threads as torch has when made.
+    """Computes in fp32, its weights, keys and values in their own dtype.
 
-    `cache`: [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim].
+    `cache`: [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim], fp32, or bf16 as uint16. `threads`: None for as many
+    as OpenMP has by default; there are never more than cores.
     """
 
     draws, loops = True, False
 
-    def __init__(self, config: ModelConfig, tensors: Tensors, cache: torch.Tensor) -> None:
+    def __init__(self, config: ModelConfig, tensors: Tensors, cache: Weight, threads: int | None) -> None:
         self.kernels = bindings.load(build.level())
-        self._held: list[torch.Tensor] = []
-        self._room = torch.empty(0, dtype=torch.int32)
+        self._held: list[NDArray[Any]] = []
+        self._room = np.empty(0, np.int32)
         head = tensors.head
         self._num_logits = len(head.weight)
-        rotary = Rotary(config, torch.float32, cache.device)
+        rotary = Rotary(config)
         self.model = bindings.Model(
             embedding=self._floats(tensors.embedding),
             cos=self._floats(rotary.cos),
@@ -57,12 +59,12 @@ class CompiledDecoder:
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             num_pages=cache.shape[2],
-            in_bf16=cache.dtype == torch.bfloat16,
-            threads=min(torch.get_num_threads(), len(os.sched_getaffinity(0))),
+            in_bf16=cache.dtype == np.uint16,
+            threads=min(threads or self.kernels.omp_get_max_threads(), len(os.sched_getaffinity(0))),
         )
 
-    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
-        logits = torch.empty(len(wanted), self._num_logits)
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> NDArray[np.float32]:
+        logits = np.empty((len(wanted), self._num_logits), np.float32)
         self.kernels.forward(byref(self.model), byref(pass_of(tokens, spans, wanted, logits)))
         return logits
 
@@ -72,18 +74,18 @@ class CompiledDecoder:
         spans: Sequence[Span],
         steps: int,
         num_ids: int,
-        noise: torch.Tensor | None,
+        noise: NDArray[np.float32] | None,
         ending: StopRule,
     ) -> list[list[DraftToken]]:
         _check(len(spans), steps, num_ids, self._num_logits, noise, ending)
         lines, most = len(spans), min(1 + len(RUNNERS_UP), num_ids)
         drawn, margins = (c_int64 * (steps * lines * most))(), (c_double * (steps * lines))()
-        added, survivals = None if noise is None else noise.float().contiguous(), ending.survivals.copy()
+        added, survivals = None if noise is None else np.ascontiguousarray(noise, np.float32), ending.survivals.copy()
         drawing = bindings.Drawing(
             steps=steps,
             num_ids=num_ids,
             most=most,
-            noise=None if added is None else added.data_ptr(),
+            noise=None if added is None else _begin(added),
             edges=_begin(ending.edges),
             chances=_begin(ending.chances),
             worths=_begin(ending.worths),
@@ -93,7 +95,8 @@ class CompiledDecoder:
             drawn=drawn,
             margins=margins,
         )
-        logits, ends = torch.empty(lines, self._num_logits), [span.first_row + span.length - 1 for span in spans]
+        logits = np.empty((lines, self._num_logits), np.float32)
+        ends = [span.first_row + span.length - 1 for span in spans]
         taken = self.kernels.draw(byref(self.model), byref(pass_of(tokens, spans, ends, logits)), byref(drawing))
         found = [
             _draft_token(drawn[at * most : (at + 1) * most], margin)
@@ -118,25 +121,28 @@ class CompiledDecoder:
         bias = None if matrix.bias is None else self._floats(matrix.bias)
         return bindings.Matrix(weight=self._address(packed), bias=bias, outs=outs, ins=ins, steps=packed.shape[1])
 
-    def _laid_out(self, packed: torch.Tensor) -> torch.Tensor:
-        """In one stretch with other weights, for which numpy asks for huge pages, as torch does not."""
-        size = packed.numel()
+    def _laid_out(self, packed: NDArray[np.int32]) -> NDArray[np.int32]:
+        """In one stretch with other weights, for which NumPy asks for huge pages."""
+        size = packed.size
         if size > len(self._room):
-            room = torch.from_numpy(np.empty(max(size, _STRETCH) + _LINE, np.int32))
-            self._room = room[-room.data_ptr() // room.itemsize % _LINE :]
-        place, self._room = self._room[:size], self._room[size:]
-        return place.view(packed.shape).copy_(packed)
+            room = np.empty(max(size, _STRETCH) + _LINE, np.int32)
+            self._room = room[-_begin(room) // room.itemsize % _LINE :]
+        place, self._room = self._room[:size].reshape(packed.shape), self._room[size:]
+        place[:] = packed
+        return place
 
-    def _floats(self, tensor: torch.Tensor) -> int:
-        return self._address(tensor.float().contiguous())
+    def _floats(self, weight: Weight) -> int:
+        return self._address(np.require(widened(weight), requirements=("C", "ALIGNED")))
 
-    def _address(self, tensor: torch.Tensor) -> int:
-        """Where the tensor lies, which is held for as long as the decoder is."""
-        self._held.append(tensor)
-        return tensor.data_ptr()
+    def _address(self, array: NDArray[Any]) -> int:
+        """Where the array lies, which is held for as long as the decoder is."""
+        self._held.append(array)
+        return _begin(array)
 
 
-def pass_of(tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int], logits: torch.Tensor) -> bindings.Pass:
+def pass_of(
+    tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int], logits: NDArray[np.float32]
+) -> bindings.Pass:
     """A pass over the rows of `spans` that leaves `logits` [wanted, head's outs]."""
     pages: list[int] = []
     places = []
@@ -148,7 +154,7 @@ def pass_of(tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int],
         spans=(bindings.Span * len(spans))(*places),
         pages=(c_int64 * len(pages))(*pages),
         wanted=(c_int64 * len(wanted))(*wanted),
-        logits=logits.data_ptr(),
+        logits=_begin(logits),
         num_rows=len(tokens),
         num_spans=len(spans),
         num_wanted=len(wanted),
@@ -157,7 +163,9 @@ def pass_of(tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int],
     return laid
 
 
-def _check(lines: int, steps: int, num_ids: int, num_logits: int, noise: torch.Tensor | None, ending: StopRule) -> None:
+def _check(
+    lines: int, steps: int, num_ids: int, num_logits: int, noise: NDArray[np.float32] | None, ending: StopRule
+) -> None:
     """The kernels would read anything."""
     if not 0 < num_ids <= num_logits or (noise is not None and noise.shape != (steps, lines, num_ids)):
         raise ValueError(f"{num_ids} ids of {num_logits}, noise {None if noise is None else [*noise.shape]}")
@@ -165,7 +173,7 @@ def _check(lines: int, steps: int, num_ids: int, num_logits: int, noise: torch.T
         raise ValueError(f"an ending of other than {lines} lines, or of too few chances")
 
 
-def _begin(numbers: NDArray[np.float64]) -> int:
+def _begin(numbers: NDArray[Any]) -> int:
     return numbers.ctypes.data
 
 

@@ -9,15 +9,17 @@ draft draws one after another are one recording.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from core.model.bfloat16 import Weight
 from core.model.config import ModelConfig
 from core.model.draft_tokens import DraftToken, StopRule, draft_tokens
 from core.model.pages import Span
-from core.model.tensors import LayerTensors, Tensors
+from core.model.tensor_views import as_tensor
+from core.model.tensors import LayerTensors, Matrix, Tensors
 from core.model.torch.attention import TileLayouts
 from core.model.torch.flash import PageTableLayouts, installed
 from core.model.torch.graphs import Graphs, Passes, Recorder, Run
@@ -58,14 +60,20 @@ class TorchDecoder:
         self._row_step = 1 if record is None else _ROW_STEP
 
     @classmethod
+    @torch.inference_mode()
     def load(
         cls, config: ModelConfig, tensors: Tensors, cache: torch.Tensor, record: Recorder | None, *, exact: bool
     ) -> TorchDecoder:
-        layers = [_layer(layer, exact=exact) for layer in tensors.layers()]
-        transformer = Transformer(config, tensors.embedding, layers, tensors.norm)
-        flash = not exact and cache.device.type == "cuda" and installed(config, cache.dtype, cache.device) is not None
-        return cls(config, transformer, Linear(*tensors.head, exact=exact), cache, record, flash, tensors.head_ids)
+        def there(array: Weight) -> torch.Tensor:
+            return as_tensor(array).to(cache.device)
 
+        layers = [_layer(layer, there, exact=exact) for layer in tensors.layers()]
+        transformer = Transformer(config, there(tensors.embedding), layers, there(tensors.norm))
+        head, ids = _linear(tensors.head, there, exact=exact), tensors.head_ids
+        flash = not exact and cache.device.type == "cuda" and installed(config, cache.dtype, cache.device) is not None
+        return cls(config, transformer, head, cache, record, flash, None if ids is None else there(ids))
+
+    @torch.inference_mode()
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
         plan = self._plan(tokens, spans)
         if not wanted:
@@ -74,6 +82,7 @@ class TorchDecoder:
         padding = [wanted[-1]] * (self._stepped(padded(len(wanted), self._head.sizes)) - len(wanted))
         return self._run(Passes([plan], self._tensor([*wanted, *padding])))[: len(wanted)].float()
 
+    @torch.inference_mode()
     def draw(
         self,
         tokens: Sequence[int],
@@ -130,13 +139,19 @@ def _tiles(config: ModelConfig, cache: torch.Tensor, *, replayed: bool) -> Layou
     return TileLayouts(*own, cache.dtype, cache.device, replayed=replayed)
 
 
-def _layer(layer: LayerTensors, *, exact: bool) -> Layer:
+def _layer(layer: LayerTensors, there: Callable[[Weight], torch.Tensor], *, exact: bool) -> Layer:
+    """`there` brings what NumPy holds to the device."""
     return Layer(
-        input_norm=layer.norm,
-        qkv=Linear(*layer.qkv, exact=exact),
-        qk_norm=layer.qk_norm,
-        out=Linear(*layer.out, exact=exact),
-        mlp_norm=layer.mlp_norm,
-        gate_up=Linear(*layer.gate_up, exact=exact),
-        down=Linear(*layer.down, exact=exact),
+        input_norm=there(layer.norm),
+        qkv=_linear(layer.qkv, there, exact=exact),
+        qk_norm=None if layer.qk_norm is None else there(layer.qk_norm),
+        out=_linear(layer.out, there, exact=exact),
+        mlp_norm=there(layer.mlp_norm),
+        gate_up=_linear(layer.gate_up, there, exact=exact),
+        down=_linear(layer.down, there, exact=exact),
     )
+
+
+def _linear(matrix: Matrix, there: Callable[[Weight], torch.Tensor], *, exact: bool) -> Linear:
+    bias = None if matrix.bias is None else there(matrix.bias)
+    return Linear(there(matrix.weight), bias, exact=exact)

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from core.model.config import ModelConfig
-from core.model.rotary import Rotary, rotate_
+from core.model.rotary import Rotary
+from core.model.tensor_views import as_tensor
 from core.model.torch.linear import Linear, padded
 from core.model.torch.plan import Plan
 
@@ -47,12 +48,13 @@ class Transformer:
         linears = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
         self._sizes = {linear.sizes for linear in linears}
         self._norm = norm
-        self.rotary = Rotary(config, embedding.dtype, embedding.device)
+        rotary = Rotary(config)
+        self._cos, self._sin = (as_tensor(table).to(embedding) for table in (rotary.cos, rotary.sin))
 
     def __call__(self, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
         """Run one pass over the rows of `plan`; `cache` is [layers, 2 * kv heads, pages, ...]."""
         x = F.embedding(plan.tokens, self._embedding)
-        cos, sin = (table.index_select(0, plan.positions) for table in (self.rotary.cos, self.rotary.sin))
+        cos, sin = (table.index_select(0, plan.positions) for table in (self._cos, self._sin))
         for layer, layer_cache in zip(self._layers, cache.unbind(0), strict=True):
             heads = self._heads(layer, self._normed(x, layer.input_norm), cos, sin)
             x = x + layer.out(self._attention(heads, plan, layer_cache))
@@ -70,7 +72,7 @@ class Transformer:
         rotated = heads[:, : config.num_heads + config.num_kv_heads]
         if layer.qk_norm is not None:
             rotated.copy_(_rms_norm(rotated, layer.qk_norm, config.norm_eps))
-        rotate_(rotated, cos, sin)
+        _rotate_(rotated, cos, sin)
         return heads
 
     def _attention(self, heads: torch.Tensor, plan: Plan, cache: torch.Tensor) -> torch.Tensor:
@@ -85,6 +87,15 @@ class Transformer:
 
     def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return _rms_norm(x, weight, self._config.norm_eps)
+
+
+def _rotate_(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    """Rotate `heads` [rows, num_heads, head_dim] in place by `cos` and `sin` [rows, 1, head_dim].
+
+    Product and sum stay two operations: a fused one may round differently in the tail of a vector than in its body.
+    """
+    partner = torch.roll(heads, heads.shape[-1] // 2, -1)
+    torch.add(heads * cos, partner.mul_(sin), out=heads)
 
 
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
 from core.errors import ConfigError
 from core.gguf.conversion import converted
 from core.model.causal_lm import load_model
-from core.model.loader import Checkpoint
+from core.model.tensor_views import TensorCheckpoint
 from tests.core.gguf.small_files import KINDS, small_model, write
 from tests.core.model.random_models import fresh, random_tokens
 
@@ -71,7 +71,7 @@ def test_every_type_of_numbers(kind: Kind, tmp_path: Path) -> None:
     write(tmp_path / "model.gguf", oracle, kind)
     directory = converted(tmp_path / "model.gguf")
     check_equal(directory, oracle)
-    checkpoint = Checkpoint(directory)
+    checkpoint = TensorCheckpoint(directory)
     for name in checkpoint.names():
         assert torch.equal(checkpoint[name].float(), oracle.state_dict()[name]), name  # not one bit is lost
 
@@ -81,7 +81,7 @@ def test_halves_stay_halves(kind: Kind, dtype: str, tmp_path: Path) -> None:
     write(tmp_path / "model.gguf", small_model(), kind)
     directory = converted(tmp_path / "model.gguf")
     assert json.loads((directory / "config.json").read_text())["dtype"] == dtype
-    assert Checkpoint(directory)["model.layers.0.self_attn.q_proj.weight"].dtype == getattr(torch, dtype)
+    assert TensorCheckpoint(directory)["model.layers.0.self_attn.q_proj.weight"].dtype == getattr(torch, dtype)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen3"])
@@ -93,7 +93,7 @@ def test_transformers_reads_the_same_numbers_from_the_file(model_type: str, tmp_
         dtype=torch.float32,
         quantization_config=GgufConfig(dequantize=True),
     )
-    ours = Checkpoint(converted(tmp_path / "model.gguf"))
+    ours = TensorCheckpoint(converted(tmp_path / "model.gguf"))
     assert ours.names()
     for name in ours.names():
         assert torch.equal(ours[name], theirs.state_dict()[name]), name

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, GgufConfig
 
 from core.gguf.reading import GgufFile
 from core.model.causal_lm import CausalLM, load_model
-from core.model.loader import Checkpoint
+from core.model.tensor_views import TensorCheckpoint
 from core.model_names import locate
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from tests.core.gguf.slow_bpe import SlowBpe, texts
@@ -76,7 +76,7 @@ def test_logits_of_transformers_own_reading(
         quantization_config=GgufConfig(dequantize=True),
     )
     check_logits(oracle, model, tokenizer)
-    ours, theirs = Checkpoint(directory), oracle.state_dict()
+    ours, theirs = TensorCheckpoint(directory), oracle.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours.names())
 
 

@@ -22,10 +22,10 @@ from core.errors import ConfigError
 from core.model.base import Rows, drawable_ids
 from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
-from core.model.cpu.decoder import CompiledDecoder
 from core.model.draft_tokens import StopRule
 from core.model.draft_vocabulary import FILE, DraftVocabulary, most_frequent
 from core.model.loader import Weights
+from core.model.tensor_views import TensorDecoder
 from core.model.tensors import Tensors
 from tests.core.model.random_models import fresh, random_tokens, save_model
 from tests.core.model.test_adapter import TOKENS, save_adapter
@@ -257,14 +257,15 @@ def test_the_other_rows_of_the_head_are_not_kept(tmp_path: Path) -> None:
     kept = []
     for cut in (None, vocabulary()):
         decoder = load(tmp_path, cut)._decoder
-        assert isinstance(decoder, CompiledDecoder)
-        kept.append(sum(tensor.numel() for tensor in decoder._held))
-    panel, hidden = c_int64.in_dll(decoder.kernels, "panel_width").value, 64
+        assert isinstance(decoder, TensorDecoder)
+        kept.append(sum(array.size for array in decoder.compiled._held))
+    panel, hidden = c_int64.in_dll(decoder.compiled.kernels, "panel_width").value, 64
     rows = [-(-count // panel) * panel for count in (SIZE, len(IDS))]
     assert kept[0] - kept[1] == (rows[0] - rows[1]) * hidden - len(IDS)  # the ids themselves are kept
-    weights = Weights(tmp_path, None, torch.float32, torch.device("cpu"))
+    weights = Weights(tmp_path, None, "float32")
     head = Tensors(ModelConfig.load(tmp_path), weights, vocabulary().ids).head.weight
-    assert head.untyped_storage().nbytes() == 4 * len(IDS) * hidden
+    assert head.nbytes == 4 * len(IDS) * hidden
+    assert head.base is None or head.base.nbytes == head.nbytes  # no view of the whole head, which it would keep
 
 
 @COMPILED

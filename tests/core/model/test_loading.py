@@ -114,6 +114,11 @@ def test_a_directory_without_config(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_type_that_no_model_computes_with_is_refused(saved: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dtype: float16 .* write float32 or bfloat16"):
+        load_model(saved, dtype=torch.float16, num_pages=1)
+
+
 def test_a_truncated_weight_file(copy: Path) -> None:
     file = copy / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])

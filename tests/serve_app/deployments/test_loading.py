@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ from core.model.draft_vocabulary import DraftVocabulary
 from core.model.invariance import Found
 from serve_app.config import Draft, Target
 from serve_app.deployments import loading
-from serve_app.deployments.loading import draft_model, load_draft, load_target
+from serve_app.deployments.draft_loading import draft_model, load_draft
+from serve_app.deployments.loading import load_target
 
 DRAFT = Draft(model="family:draft", max_sessions=1)
 
@@ -31,9 +33,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
 
 
-def logits(model: Model) -> torch.Tensor:
+def logits(model: Model[Any]) -> torch.Tensor:
     model.open(1)
-    return model.forward([Rows(1, [5, 6, 7, 8], 4)])
+    return torch.as_tensor(model.forward([Rows(1, [5, 6, 7, 8], 4)]))
 
 
 @pytest.fixture(scope="module")
