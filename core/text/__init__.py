@@ -1,7 +1,9 @@
 """Between text and token ids.
 
-tokenizer     text and chat messages to ids, with the target's tokenizer
-detokenizer   ids to text as they come, up to a stop string
-vocabulary    the check that draft and target number their tokens alike
-prompts       prompts from a JSONL file
+tokenizer       text and chat messages to ids, with the target's tokenizer
+chat_template   a conversation in the target's chat template
+plain_contents  special tokens that a user types stay text in it
+detokenizer     ids to text as they come, up to a stop string
+vocabulary      the check that draft and target number their tokens alike
+prompts         prompts from a JSONL file
 """

@@ -17,10 +17,20 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoders write it for bytes that are
 
 
 class TextStream:
-    """The text of one generation. `stopped` is set by the token that completes a stop string."""
+    """The text of one generation. `stopped` is set by the token that completes a stop string.
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), skip_special_tokens: bool = True) -> None:
+    The text ends before the stop string, or behind it with `include_stop`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...] = (),
+        skip_special_tokens: bool = True,
+        include_stop: bool = False,
+    ) -> None:
         self.stopped = False
+        self._include_stop = include_stop
         self._decoder = _Decoder(tokenizer, skip_special_tokens)
         self._stop = stop
         self._held = ""
@@ -30,10 +40,11 @@ class TextStream:
         if self.stopped:
             return ""
         self._held += self._decoder.push(token)
-        starts = [at for at in map(self._held.find, self._stop) if at >= 0]
-        if starts:
+        found = [(at, len(stop)) for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        if found:
             self.stopped = True
-            return self._release(min(starts))
+            start, length = min(found)
+            return self._release(start + length if self._include_stop else start)
         return self._release(len(self._held) - self._begun())
 
     def flush(self) -> str:

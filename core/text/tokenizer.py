@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import tokenizers
 
-from core.errors import ConfigError, InvalidRequest
+from core.errors import ConfigError
+from core.text.chat_template import PROBE, ChatTemplate, Rendering
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # how byte-fallback vocabularies write a raw byte
-_MESSAGE = "zqxzq"  # appears in no chat template
+_ORDINARY = Rendering()
 
 
 class Tokenizer:
@@ -32,7 +33,7 @@ class Tokenizer:
     """
 
     def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int]) -> None:
-        self._hf = hf
+        self._template = ChatTemplate(hf)
         self.raw: tokenizers.Tokenizer = hf.backend_tokenizer
         self.raw.no_truncation()
         self.raw.no_padding()
@@ -44,25 +45,21 @@ class Tokenizer:
         self._added: dict[int, str] = {number: token.content for number, token in added.items()}
         self._special = {number for number, token in added.items() if token.special}
 
-    def encode_text(self, text: str) -> list[int]:
-        """Token ids of a bare prompt, with the special tokens that the tokenizer adds (BOS)."""
-        return self._ids(text, add_special_tokens=True)
+    def encode_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a bare prompt, with the special tokens that the tokenizer adds (BOS).
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        Special tokens that are written in the text become tokens, too.
+        """
+        return self._ids(text, add_special_tokens=add_special_tokens)
+
+    def encode_chat(self, messages: list[dict[str, str]], rendering: Rendering = _ORDINARY) -> list[int]:
         """Token ids of a conversation in the target's chat template, opened for the assistant's answer.
 
-        Each message has `role` and `content`. Raises `InvalidRequest` for the field `messages` if the template refuses
-        the conversation or the target has no template.
+        Each message has `role` and `content`. Special tokens written in a content are text, unless `rendering` says
+        otherwise. Raises `InvalidRequest`, mostly for the field `messages`, if the template refuses the conversation or
+        the target has no template.
         """
-        import jinja2
-
-        if self._hf.chat_template is None:
-            raise InvalidRequest("messages", "this model has no chat template; use /v1/completions")
-        try:
-            text = self._hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except jinja2.TemplateError as error:
-            raise InvalidRequest("messages", f"the model's chat template refuses these messages: {error}") from error
-        return self._ids(str(text), add_special_tokens=False)  # the template has written them
+        return self._template.encode(messages, rendering)
 
     def encode_answer(self, text: str) -> list[int]:
         """Token ids of a text that continues another, without special tokens."""
@@ -82,9 +79,9 @@ class Tokenizer:
 
     @cached_property
     def _around_a_message(self) -> tuple[str, str]:
-        if self._hf.chat_template is None:
+        if not self._template.exists:
             return "", ""
-        before, _, after = self._plain(self.encode_chat([{"role": "user", "content": _MESSAGE}])).partition(_MESSAGE)
+        before, _, after = self._plain(self.encode_chat([{"role": "user", "content": PROBE}])).partition(PROBE)
         return before, after
 
     def _plain(self, ids: Sequence[int]) -> str:

@@ -1,11 +1,13 @@
 """The OpenAI protocol: `/v1/models`, `/v1/completions` and `/v1/chat/completions`, whole and streamed.
 
+Of vLLM's protocol it has `/tokenize`, `/detokenize`, `/health`, `/version`, and the fields that need no other engine.
+
 A request body is checked field by field and becomes `GenerationRequest`s; committed runs become text, logprobs and
 usage. Clients of OpenAI's API work unchanged. TaskSpec adds:
 
     request   speculation: {enabled, num_speculative_tokens, task}    all optional
               store: false    the answer is proposed to no later request
-              top_k, min_p
+              special_tokens_in_content: true    tokens of the special tokens that messages have in their text
     choice    token_ids     the committed tokens of this choice or chunk, the end-of-sequence token included
               speculation   {proposed, accepted} of these; in a chunk the first `accepted` token_ids were proposed
     usage     speculation   {task, proposed, accepted, acceptance_rate, tokens_per_target_pass, sources} of the request;

@@ -82,8 +82,7 @@ async def _collect(batch: Batch, service: Service, usage: UsageCount) -> list[Pi
 
 async def _pieces(batch: Batch, service: Service, usage: UsageCount) -> Pieces:
     choices = [
-        Choice(service.tokenizer.raw, request.params.stop, request.params.logprobs is not None)
-        for request in batch.requests
+        Choice(service.tokenizer.raw, batch.ending, request.params.logprobs is not None) for request in batch.requests
     ]
     async with aclosing(merged_runs(batch, service)) as runs:
         async for run in runs:

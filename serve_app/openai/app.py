@@ -7,43 +7,63 @@ Request bodies are defined in `openai.requests`, turned into generation requests
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any, NoReturn
 
 from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.routing import APIRoute
 
+from core.errors import InvalidRequest
 from serve_app.openai import errors
 from serve_app.openai.answers import streamed, whole
 from serve_app.openai.batch import Batch, chat_batch, completion_batch, unknown_model
 from serve_app.openai.body import JsonRoute
+from serve_app.openai.head import HeadAsGet
 from serve_app.openai.owners import owner_of
 from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields
 from serve_app.openai.response_building import ChatFormat, CompletionFormat, Format
-from serve_app.openai.responses import ChatCompletion, Completion, ErrorBody, Health, ModelCard, ModelList
+from serve_app.openai.responses import ChatCompletion, Completion, ErrorBody, Health, ModelCard, ModelList, Version
 from serve_app.openai.service import Service
+from serve_app.openai.tokenizing import tokenizing
 
 TITLE = "TaskSpec"
+PACKAGE = "taskspec"
 ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
 
 
 def create_app(service: Service) -> FastAPI:
     """The application in front of `service`."""
     app = FastAPI(title=TITLE, description="An OpenAI-compatible service with task-specialised speculative decoding.")
-    errors.install(app)
-    app.include_router(_facts(service))
-    app.include_router(_generation(service))
+    routers = [_facts(service), _generation(service), tokenizing(service), _absent()]
+    for router in routers:
+        app.include_router(router, responses=ERRORS)
+    errors.install(app, _listed(route for router in routers for route in router.routes if isinstance(route, APIRoute)))
+    app.add_middleware(HeadAsGet)
     return app
 
 
+def _listed(routes: Iterable[APIRoute]) -> str:
+    shown = (route for route in routes if route.include_in_schema)
+    return ", ".join(f"{method} {route.path_format}" for route in shown for method in sorted(route.methods or ()))
+
+
 def _facts(service: Service) -> APIRouter:
-    router = APIRouter(responses=ERRORS)
+    router = APIRouter()
     card = ModelCard(id=service.model_name, created=int(time.time()), owned_by="taskspec", **service.describe())
 
     @router.get("/healthz", response_model=Health)
+    @router.get("/health", response_model=Health)
     async def healthz(response: Response) -> Health:
         """200 if a request sent now would be answered, else 503."""
         healthy = await service.healthy()
         response.status_code = 200 if healthy else 503
         return Health(status="ok" if healthy else "unavailable")
+
+    @router.get("/version")
+    async def package_version() -> Version:
+        """The version of this package."""
+        return Version(version=version(PACKAGE))
 
     @router.get("/v1/models")
     async def list_models() -> ModelList:
@@ -61,7 +81,7 @@ def _facts(service: Service) -> APIRouter:
 
 
 def _generation(service: Service) -> APIRouter:
-    router = APIRouter(route_class=JsonRoute, responses=ERRORS)
+    router = APIRouter(route_class=JsonRoute)
 
     def owner(request: Request) -> str | None:
         return owner_of(request.headers.get("authorization"), service.owner_salt)
@@ -84,5 +104,17 @@ def _generation(service: Service) -> APIRouter:
         batch = await chat_batch(body, service, owner(request))
         form = ChatFormat(service.tokenizer, service.model_name, body.alternatives is not None)
         return await answer(request, body, batch, form)
+
+    return router
+
+
+def _absent() -> APIRouter:
+    """What clients may expect and this service has not, refused with what to do instead."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.post("/v1/embeddings", response_model=None)
+    async def embeddings() -> NoReturn:
+        message = "this service generates text and has no embeddings; ask a server of an embedding model for them"
+        raise InvalidRequest(None, message, code="unsupported_endpoint")
 
     return router

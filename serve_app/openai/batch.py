@@ -10,12 +10,14 @@ import msgspec
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest
 from core.sampling.params import SamplingParams
+from serve_app.openai.endings import Ending
 from serve_app.openai.fields import nearest, shortened
-from serve_app.openai.prompts import chat_prediction, chat_prompt, completion_prompts
+from serve_app.openai.prompts import chat_prediction, chat_prompt, check_ids, completion_prompts
 from serve_app.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, CompletionRequest, GenerationFields
 from serve_app.openai.service import Service, Speculation
 
 SEED_BITS = 63
+TASKS_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Batch:
 
     prompts: list[list[GenerationRequest]]
     speculation: Speculation
+    ending: Ending
 
     @property
     def requests(self) -> list[GenerationRequest]:
@@ -42,42 +45,60 @@ class Batch:
 
 async def completion_batch(request: CompletionRequest, service: Service, owner: str | None) -> Batch:
     """`owner` is the client's. Raises `InvalidRequest`."""
-    speculation = _check(request, service)
+    speculation, ending = _check(request, service), _ending(request, service)
     max_tokens = request.max_tokens or request.max_completion_tokens or COMPLETION_MAX_TOKENS
     prompts = await completion_prompts(request, service)
     asked = [_choices(request, prompt, field, max_tokens, service, owner) for field, prompt in prompts.items()]
-    return Batch(asked, speculation)
+    return Batch(asked, speculation, ending)
 
 
 async def chat_batch(request: ChatRequest, service: Service, owner: str | None) -> Batch:
     """`owner` is the client's. Raises `InvalidRequest`."""
-    speculation = _check(request, service)
+    speculation, ending = _check(request, service), _ending(request, service)
     prompt = await chat_prompt(request, service)
     room = max(service.context - len(prompt), 1)
     max_tokens = request.max_tokens or request.max_completion_tokens or room
     prediction = tuple(await chat_prediction(request, service))
     choices = _choices(request, prompt, "messages", max_tokens, service, owner)
-    return Batch([[msgspec.structs.replace(choice, prediction=prediction) for choice in choices]], speculation)
+    return Batch([[msgspec.structs.replace(choice, prediction=prediction) for choice in choices]], speculation, ending)
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:
     """The speculation asked for; raises `InvalidRequest` for a model, task or `n` that this service does not have."""
-    if request.model != service.model_name:
-        raise unknown_model(request.model, service)
+    check_model(request.model, service)
     if request.n > service.max_choices:
         raise InvalidRequest("n", f"'n' must be at most {service.max_choices}, not {request.n}")
     asked = request.speculation
     if asked.task is not None and asked.task not in service.tasks:
-        known = nearest(asked.task, list(service.tasks))
-        message = f"unknown task '{shortened(asked.task)}'; the nearest known one is '{known}'"
-        raise InvalidRequest("speculation.task", message)
+        tasks = ", ".join(f"'{task}'" for task in service.tasks[:TASKS_SHOWN])
+        hint = nearest(asked.task, list(service.tasks)) or f"this service has {tasks}"
+        raise InvalidRequest("speculation.task", f"unknown task '{shortened(asked.task)}'; {hint}")
     enabled = asked.enabled and asked.num_speculative_tokens != 0
     return Speculation(enabled, asked.num_speculative_tokens, asked.task)
+
+
+def check_model(name: str | None, service: Service) -> None:
+    """Raises `InvalidRequest` for any model but the one of this service; None is that."""
+    if name not in (None, service.model_name):
+        raise unknown_model(name or "", service)
 
 
 def unknown_model(name: str, service: Service) -> InvalidRequest:
     message = f"the model '{shortened(name)}' does not exist; this service has '{service.model_name}'"
     return InvalidRequest("model", message, status=404, code="model_not_found")
+
+
+def _ending(request: GenerationFields, service: Service) -> Ending:
+    check_ids(request.stop_token_ids, "stop_token_ids", service)
+    eos_ids, further = frozenset(service.tokenizer.eos_ids), frozenset(request.stop_token_ids)
+    return Ending(
+        stop=request.stops,
+        ids=eos_ids | further,
+        watched_ids=further - eos_ids,
+        watched=bool(further - eos_ids) or request.stops != request.verifiers_stops,
+        skip_special_tokens=request.skip_special_tokens,
+        include_stop=request.include_stop_str_in_output,
+    )
 
 
 def _choices(
@@ -116,13 +137,13 @@ def _params(request: GenerationFields, max_tokens: int) -> SamplingParams:
     return SamplingParams(
         seed=secrets.randbits(SEED_BITS) if request.seed is None else request.seed,
         max_tokens=max_tokens,
-        temperature=request.temperature,
+        temperature=request.temperature if request.top_p else 0.0,
         top_k=max(request.top_k, 0),
-        top_p=request.top_p,
+        top_p=request.top_p or 1.0,
         min_p=request.min_p,
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         logit_bias={int(token): bias for token, bias in request.logit_bias.items()},
-        stop=request.stops,
+        stop=request.verifiers_stops,
         logprobs=request.alternatives,
     )

@@ -9,6 +9,7 @@ import tokenizers
 
 from core.generation import FinishReason, Run, TokenLogprob
 from core.text.detokenizer import TextStream
+from serve_app.openai.endings import Ending
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,14 @@ NOTHING = Piece("", (), (), (), proposed=0, accepted=0, finish_reason=None, acce
 class Choice:
     """Detokenises the runs of one choice in order."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, stop: tuple[str, ...], logprobs: bool) -> None:
-        self._text = TextStream(tokenizer, stop)
-        self._offsets = Offsets(tokenizer) if logprobs else None
+    def __init__(self, tokenizer: tokenizers.Tokenizer, ending: Ending, logprobs: bool) -> None:
+        self._ending = ending
+        self._text = ending.text(tokenizer)
+        self._offsets = Offsets(tokenizer, ending.skip_special_tokens) if logprobs else None
         self.finished = False
 
     def push(self, run: Run) -> Piece:
-        texts = [self._text.push(token) for token in run.tokens]
+        texts = [self._text.push(token) for token in self._ending.shown(run)]
         accepted_characters = sum(map(len, texts[: run.accepted]))
         if run.finish_reason is not None:
             self.finished = True
@@ -63,8 +65,8 @@ class Choice:
 class Offsets:
     """The offset of each token's text in the choice; nothing is held back for stop strings."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
-        self._text = TextStream(tokenizer, ())
+    def __init__(self, tokenizer: tokenizers.Tokenizer, skip_special_tokens: bool) -> None:
+        self._text = TextStream(tokenizer, (), skip_special_tokens)
         self._length = 0
 
     def push(self, token: int) -> int:

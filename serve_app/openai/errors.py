@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -10,22 +12,35 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from core.errors import InvalidRequest
-from serve_app.openai.fields import FIELD_ERROR
+from serve_app.openai.fields import FIELD_ERROR, shortened
 from serve_app.openai.service import Overloaded
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
-def install(app: FastAPI) -> None:
-    """Let `app` answer every error in OpenAI's form."""
+def install(app: FastAPI, endpoints: str) -> None:
+    """Let `app` answer every error in OpenAI's form; `endpoints` is the list that a client is told with a 404."""
     for kind in (InvalidRequest, Overloaded, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _respond)
+    app.add_exception_handler(404, partial(_no_such_path, endpoints))
+    app.add_exception_handler(405, _no_such_method)
     app.add_exception_handler(ClientDisconnect, _no_response)
 
 
 async def _respond(_request: Request, error: Exception) -> JSONResponse:
     status, headers, body = describe(error)
     return JSONResponse(body, status, headers)
+
+
+async def _no_such_path(endpoints: str, request: Request, _error: Exception) -> JSONResponse:
+    message = f"there is no {shortened(request.url.path)} here; this service has {endpoints}"
+    return JSONResponse(_body(message, 404, None, None), 404)
+
+
+async def _no_such_method(request: Request, error: Exception) -> JSONResponse:
+    headers = dict(getattr(error, "headers", None) or {})
+    message = f"{shortened(request.url.path)} does not take {request.method}, but {headers.get('allow', 'POST')}"
+    return JSONResponse(_body(message, 405, None, None), 405, headers)
 
 
 class NoResponse(Response):

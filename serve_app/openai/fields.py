@@ -6,6 +6,7 @@ A null counts as absent, as in OpenAI's API.
 from __future__ import annotations
 
 import difflib
+import json
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -13,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 FIELD_ERROR = "field"  # type of the errors whose context names the field at fault
 NAME_SHOWN = 64  # characters of a client's string that a message repeats
+NEAR = 0.8  # difflib's ratio from which a name may be a slip of the pen; `max_length` for `max_tokens` has .6
 
 
 def _document_ignored(schema: dict[str, Any], model: type[BaseModel]) -> None:
@@ -43,13 +45,14 @@ class Fields(BaseModel):
 
     @classmethod
     def _check_name(cls, name: str, value: object) -> None:
-        if name in cls.model_fields or name in cls.ignored:
+        if name in cls.model_fields or name in cls.ignored or value is None:
             return
         if name not in cls.unsupported:
-            known = nearest(name, [*cls.model_fields, *cls.ignored])
-            raise field_error(name, f"unknown field '{shortened(name)}'; the nearest known one is '{known}'")
-        if value is not None and value not in cls.unsupported[name]:
-            raise field_error(name, f"'{name}' is not supported")
+            hint = nearest(name, [*cls.model_fields, *cls.ignored]) or "/docs lists those of this endpoint"
+            raise field_error(name, f"unknown field '{shortened(name)}'; {hint}")
+        if value not in cls.unsupported[name]:
+            inert = "".join(f" or send {json.dumps(inert)}" for inert in cls.unsupported[name])
+            raise field_error(name, f"'{name}' is not supported; leave it out{inert}")
 
 
 def field_error(field: str, message: str) -> PydanticCustomError:
@@ -58,8 +61,9 @@ def field_error(field: str, message: str) -> PydanticCustomError:
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """The one of `known` most like `word`."""
-    return difflib.get_close_matches(word[:NAME_SHOWN], known, n=1, cutoff=0.0)[0]
+    """A hint at the one of `known` that `word` may be meant for; empty if none is near."""
+    near = difflib.get_close_matches(word[:NAME_SHOWN], known, n=1, cutoff=NEAR)
+    return f"the nearest known one is '{near[0]}'" if near else ""
 
 
 def shortened(word: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
 from core.errors import InvalidRequest
+from serve_app.openai.messages import TemplateFields, for_template
 from serve_app.openai.requests import ChatRequest, CompletionRequest
 from serve_app.openai.service import Service
 
@@ -15,6 +17,7 @@ INLINE_CHARACTERS = 4096  # about 2 ms of the event loop; longer requests are to
 MAX_SHRINKAGE = 4  # a tokenizer's normalisation makes no text shorter by more than this factor
 
 Input = TypeVar("Input")
+Output = TypeVar("Output")
 
 
 async def completion_prompts(request: CompletionRequest, service: Service) -> dict[str, list[int]]:
@@ -23,41 +26,52 @@ async def completion_prompts(request: CompletionRequest, service: Service) -> di
     if not prompts:
         raise InvalidRequest("prompt", "'prompt' must not be empty")
     size = sum(len(prompt) for prompt in prompts.values() if isinstance(prompt, str))
-    return {field: await _tokens(prompt, field, service, size) for field, prompt in prompts.items()}
+    encode = partial(service.tokenizer.encode_text, add_special_tokens=request.add_special_tokens)
+    return {field: await _tokens(prompt, field, encode, service, size) for field, prompt in prompts.items()}
 
 
 async def chat_prompt(request: ChatRequest, service: Service) -> list[int]:
     """The token ids of the conversation in the target's chat template, ready for the answer."""
-    messages = [
-        {"role": "system" if message.role == "developer" else message.role, "content": message.text}
-        for message in request.messages
-    ]
+    messages = for_template(request.messages)
     size = sum(len(message["content"]) for message in messages)
     _check_size(size, "messages", service)
-    return await _encode(service.tokenizer.encode_chat, messages, size)
+    return await chat_tokens(messages, request, service)
+
+
+async def chat_tokens(messages: list[dict[str, str]], fields: TemplateFields, service: Service) -> list[int]:
+    """The token ids of messages as `fields` ask to render them."""
+    size = sum(len(message["content"]) for message in messages) + len(str(fields.chat_template_kwargs))
+    return await encoded(partial(service.tokenizer.encode_chat, rendering=fields.rendering), messages, size)
 
 
 async def chat_prediction(request: ChatRequest, service: Service) -> list[int]:
     """The token ids of the answer that the client expects; none if it expects nothing."""
     field, text = "prediction.content", "" if request.prediction is None else request.prediction.text
     _check_size(len(text), field, service)
-    tokens = await _encode(service.tokenizer.encode_answer, text, len(text))
+    tokens = await encoded(service.tokenizer.encode_answer, text, len(text))
     if len(tokens) > service.context:
         message = f"'{field}' has {len(tokens)} tokens; the context holds {service.context}"
         raise InvalidRequest(field, message, code="context_length_exceeded")
     return tokens
 
 
-async def _tokens(prompt: str | list[int], field: str, service: Service, size: int) -> list[int]:
+async def _tokens(
+    prompt: str | list[int], field: str, encode: Callable[[str], list[int]], service: Service, size: int
+) -> list[int]:
     """`size` is the number of characters of the whole request."""
     if not prompt:
         raise InvalidRequest(field, f"'{field}' must not be empty")
     if isinstance(prompt, str):
         _check_size(len(prompt), field, service)
-        return await _encode(service.tokenizer.encode_text, prompt, size)
-    if min(prompt) < 0 or max(prompt) >= service.tokenizer.num_valid:
-        raise InvalidRequest(field, f"'{field}': token ids go from 0 to {service.tokenizer.num_valid - 1}")
+        return await encoded(encode, prompt, size)
+    check_ids(prompt, field, service)
     return prompt
+
+
+def check_ids(ids: list[int], field: str, service: Service) -> None:
+    """Refuse ids that the tokenizer lacks."""
+    if ids and not 0 <= min(ids) <= max(ids) < service.tokenizer.num_valid:
+        raise InvalidRequest(field, f"'{field}': token ids go from 0 to {service.tokenizer.num_valid - 1}")
 
 
 def _check_size(characters: int, field: str, service: Service) -> None:
@@ -68,5 +82,6 @@ def _check_size(characters: int, field: str, service: Service) -> None:
         raise InvalidRequest(field, message, code="context_length_exceeded")
 
 
-async def _encode(encode: Callable[[Input], list[int]], value: Input, size: int) -> list[int]:
+async def encoded(encode: Callable[[Input], Output], value: Input, size: int) -> Output:
+    """`encode(value)`, in a thread if there are many characters (`size`)."""
     return encode(value) if size <= INLINE_CHARACTERS else await run_in_threadpool(encode, value)

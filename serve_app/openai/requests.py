@@ -1,4 +1,4 @@
-"""The two request bodies, field by field: their names, types, limits and defaults.
+"""The bodies of requests that generate, field by field: their names, types, limits and defaults.
 
 Limits that depend on the service (its context, tasks, choices) are checked in `batch` and `prompts`; the ranges of
 sampling parameters in `core.sampling.params`.
@@ -7,28 +7,26 @@ sampling parameters in `core.sampling.params`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Literal, cast
 
-from pydantic import Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.sampling.params import INT64, MAX_STOPS
+from serve_app.openai import unsupported as unsupported_fields
 from serve_app.openai.fields import Fields, field_error
+from serve_app.openai.messages import Content, Messages, TemplateFields, text_of
 from serve_app.openai.values import (
-    FAIL_FAST,
-    MAX_MESSAGES,
-    MAX_PARTS,
-    PARTS,
+    MAX_STOP_STRINGS,
     TEXT,
     TOKENS,
     LogitBias,
     Penalty,
     Prompt,
     Stop,
+    StopTokens,
     TopLogprobs,
-    at_most,
     kind,
-    takes,
 )
 
 COMPLETION_MAX_TOKENS = 16
@@ -59,7 +57,7 @@ class GenerationFields(Fields):
 
     ignored = frozenset(
         {"user", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier"}
-        | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
+        | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "include_reasoning"}
     )
 
     model: str = Field(description="The model's name, as /v1/models lists it.")
@@ -67,11 +65,18 @@ class GenerationFields(Fields):
     max_tokens: int | None = Field(None, ge=1, description="Most tokens per choice.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
     temperature: float = Field(1.0, ge=0, le=2, description="0 takes the likeliest token.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens up to this probability mass.")
+    top_p: float = Field(
+        1.0, ge=0, le=1, description="Keep the likeliest tokens up to this probability mass; 0 takes the likeliest."
+    )
     top_k: int = Field(0, ge=-1, lt=INT64, description="Keep this many of the likeliest tokens; 0 or -1 keeps all.")
     min_p: float = Field(0.0, ge=0, le=1, description="Keep tokens at least this fraction as likely as the likeliest.")
     seed: int | None = Field(None, ge=-INT64, lt=INT64, description="Equal seeds give equal answers; random if absent.")
-    stop: Stop | None = Field(None, description=f"Up to {MAX_STOPS} strings; the answer ends before the first of them.")
+    stop: Stop | None = Field(
+        None, description=f"Up to {MAX_STOP_STRINGS} strings; the answer ends before the first of them."
+    )
+    stop_token_ids: StopTokens = Field([], description="Tokens that end the answer, as the end-of-sequence token does.")
+    include_stop_str_in_output: bool = Field(False, description="Keep the stop string or token in the text.")
+    skip_special_tokens: bool = Field(True, description="False: the text has the special tokens of the answer.")
     presence_penalty: Penalty = Field(0.0, description="Subtracted once from the logit of every generated token.")
     frequency_penalty: Penalty = Field(0.0, description="Subtracted from a token's logit each time it was generated.")
     logit_bias: LogitBias = Field({}, description="Values added to the logits of tokens, by token id as a string.")
@@ -92,6 +97,11 @@ class GenerationFields(Fields):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
+    def verifiers_stops(self) -> tuple[str, ...]:
+        """The stop strings that the verifier looks for, in text without special tokens."""
+        return self.stops[:MAX_STOPS] if self.skip_special_tokens else ()
+
+    @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
@@ -107,9 +117,10 @@ class GenerationFields(Fields):
 class CompletionRequest(GenerationFields):
     """POST /v1/completions."""
 
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {"echo": (False,), "best_of": (1,), "suffix": ("",)}
+    unsupported = unsupported_fields.COMPLETION
 
     prompt: Prompt = Field(description="Choices are numbered prompt by prompt: index = prompt * n + choice.")
+    add_special_tokens: bool = Field(True, description="Begin text prompts with what the tokenizer adds (BOS).")
     logprobs: TopLogprobs | None = Field(None, description="Logprobs of the tokens and of this many likeliest ones.")
 
     @property
@@ -124,40 +135,6 @@ class CompletionRequest(GenerationFields):
         return {f"prompt[{index}]": cast("str | list[int]", prompt) for index, prompt in enumerate(self.prompt)}
 
 
-class TextPart(Fields):
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = dict.fromkeys(
-        ("image_url", "input_audio", "file", "refusal"), ()
-    )
-
-    type: Literal["text"] = Field(description="Images, audio and files are not supported.")
-    text: str
-
-
-Content = Annotated[
-    Annotated[str, Tag(TEXT)]
-    | Annotated[list[TextPart], FAIL_FAST, Field(min_length=1), at_most(MAX_PARTS), Tag(PARTS)],
-    takes("a string or a list of text parts"),
-]
-
-
-def _text(content: str | list[TextPart]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
-
-
-class Message(Fields):
-    ignored = frozenset({"name", "refusal", "annotations"})
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = dict.fromkeys(
-        ("tool_calls", "function_call", "audio", "tool_call_id"), ()
-    )
-
-    role: Literal["system", "developer", "user", "assistant"] = Field(description="`developer` means `system`.")
-    content: Content
-
-    @property
-    def text(self) -> str:
-        return _text(self.content)
-
-
 class PredictionFields(Fields):
     """What the client expects the answer to be; a wrong expectation changes no answer."""
 
@@ -166,23 +143,13 @@ class PredictionFields(Fields):
 
     @property
     def text(self) -> str:
-        return _text(self.content)
+        return text_of(self.content)
 
 
-Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), at_most(MAX_MESSAGES)]
-
-
-class ChatRequest(GenerationFields):
+class ChatRequest(GenerationFields, TemplateFields):
     """POST /v1/chat/completions."""
 
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {
-        **dict.fromkeys(("tools", "functions", "audio", "web_search_options", "moderation"), ()),
-        **dict.fromkeys(("reasoning_effort", "verbosity"), ()),
-        "tool_choice": ("none",),
-        "function_call": ("none",),
-        "response_format": ({"type": "text"},),
-        "modalities": (["text"],),
-    }
+    unsupported = unsupported_fields.CHAT
 
     messages: Messages = Field(description="The conversation so far, oldest first.")
     prediction: PredictionFields | None = Field(None, description="The expected answer, proposed where it fits.")

@@ -168,6 +168,10 @@ class Health(BaseModel):
     status: Literal["ok", "unavailable"]
 
 
+class Version(BaseModel):
+    version: str
+
+
 class ErrorDetail(BaseModel):
     message: str
     type: str

@@ -132,3 +132,15 @@ def test_a_stop_string_is_seen_at_its_token_even_when_a_character_begins_behind_
     joined = tokenizer.token_to_id("END" + byte_char(0xE4))
     pieces, text = stream(tokenizer, [*tokenizer.encode("a").ids, joined], "END")
     assert (pieces, text.stopped) == (["a", ""], True)
+
+
+def test_the_stop_string_can_be_kept_as_far_as_it_is_one() -> None:
+    tokens = BYTE_LEVEL.encode("and again the END of it").ids
+    for stop, expected in (
+        (("END of",), "and again the END of"),
+        (("END o", "END"), "and again the END"),
+        (("the END", "END"), "and again the END"),
+    ):
+        text = TextStream(BYTE_LEVEL, stop, include_stop=True)
+        assert "".join(map(text.push, tokens)) + text.flush() == expected
+        assert text.stopped

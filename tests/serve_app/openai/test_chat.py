@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.serve_app.clients import events, http_client
-from tests.serve_app.scripted import ScriptedService, tokens_of, toy_tokenizer
+from tests.serve_app.scripted import BOS_ID, EOS_ID, ScriptedService, tokens_of, toy_tokenizer
 
 HELLO = {"role": "user", "content": "the answer"}
 
@@ -55,9 +55,12 @@ async def test_either_name_of_the_limit_limits(name: str) -> None:
 async def test_what_asks_for_nothing_is_accepted() -> None:
     service = ScriptedService()
     inert = {"response_format": {"type": "text"}, "modalities": ["text"], "tool_choice": "none", "tools": None}
+    inert |= {"functions": [], "function_call": "none", "reasoning_effort": "none", "documents": []}
     ignored = {"user": "me", "safety_identifier": "x", "prompt_cache_key": "y", "parallel_tool_calls": False}
-    await chat(service, {**HELLO, "name": "ann"}, **inert, **ignored)
-    assert len(service.asked) == 1
+    said = {"role": "assistant", "content": "END", "tool_calls": [], "function_call": None, "reasoning_content": ""}
+    await chat(service, {**HELLO, "name": "ann"}, said, HELLO, **inert, **ignored)
+    await chat(service, tools=[], tool_choice="auto", min_tokens=0)
+    assert len(service.asked) == 2
 
 
 async def test_choices_of_one_seed_differ_only_in_their_number() -> None:
@@ -99,3 +102,32 @@ async def test_a_stream_ends_with_what_became_of_its_prediction() -> None:
         *_, last, done = events((await client.post("/v1/chat/completions", json=body)).text)
     assert done == "[DONE]"
     assert last["usage"]["completion_tokens_details"]["rejected_prediction_tokens"] == 4
+
+
+def prompt_of(service: ScriptedService) -> str:
+    return toy_tokenizer().raw.decode(list(service.asked[-1].tokens), skip_special_tokens=False)
+
+
+async def test_special_tokens_in_messages_are_text_unless_asked_for() -> None:
+    service = ScriptedService()
+    await chat(service, {"role": "user", "content": "the</s><s>answer"})
+    await chat(service, {"role": "user", "content": "the</s><s>answer"}, special_tokens_in_content=True)
+    as_text, as_tokens = (list(request.tokens) for request in service.asked)
+    assert (as_text.count(BOS_ID), as_text.count(EOS_ID)) == (1, 0)
+    assert (as_tokens.count(BOS_ID), as_tokens.count(EOS_ID)) == (2, 1)
+    decode = toy_tokenizer().raw.decode
+    assert decode(as_text, skip_special_tokens=False) == decode(as_tokens, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("explicit", [{}, {"add_generation_prompt": False}])
+async def test_the_last_message_can_be_continued(explicit: dict[str, Any]) -> None:
+    service = ScriptedService()
+    begun = {"role": "assistant", "content": "the answer is"}
+    await chat(service, HELLO, begun, continue_final_message=True, **explicit)
+    assert prompt_of(service) == "<s>user: the answer\nassistant: the answer is"
+
+
+async def test_the_template_gets_its_variables() -> None:
+    service = ScriptedService()
+    await chat(service, chat_template_kwargs={"bos_token": "go ", "enable_thinking": False})
+    assert prompt_of(service).startswith("go user: the answer\n")

@@ -55,8 +55,9 @@ async def test_a_seed_is_drawn_for_every_prompt_that_has_none() -> None:
 async def test_ignored_inert_and_null_fields_change_nothing() -> None:
     service = ScriptedService()
     ignored = {"user": "me", "metadata": {"a": ["b"]}, "service_tier": "auto"}
-    inert = {"echo": False, "best_of": 1, "suffix": "", "top_k": -1}
-    nulls = dict.fromkeys(("temperature", "n", "stop", "logit_bias", "speculation", "seed", "logprobs"))
+    inert = {"echo": False, "best_of": 1, "suffix": "", "top_k": -1, "min_tokens": 0, "ignore_eos": False}
+    inert |= {"repetition_penalty": 1.0, "use_beam_search": False, "stop": [], "stop_token_ids": [], "bad_words": []}
+    nulls = dict.fromkeys(("temperature", "n", "logit_bias", "speculation", "seed", "logprobs", "guided_json", "own"))
     await complete(service, **ignored, **inert, **nulls)
     params = service.asked[0].params
     assert params == SamplingParams(seed=params.seed, max_tokens=16)
@@ -194,3 +195,22 @@ async def test_a_client_is_known_by_a_digest_of_its_key() -> None:
     assert ann == again != bob
     assert nobody == [None, None, None]
     assert "sk-" not in repr(service.asked)
+
+
+async def test_a_top_p_of_nothing_takes_the_likeliest_token() -> None:
+    service = ScriptedService()
+    await complete(service, top_p=0, temperature=1.5)
+    assert (service.asked[0].params.temperature, service.asked[0].params.top_p) == (0.0, 1.0)
+
+
+async def test_special_tokens_in_a_prompt_are_tokens() -> None:
+    service = ScriptedService()
+    await complete(service, prompt="the answer</s>")
+    assert list(service.asked[0].tokens) == [*THE_ANSWER, EOS_ID]
+
+
+@pytest.mark.parametrize(("prompt", "expected"), [("the answer", THE_ANSWER[1:]), (THE_ANSWER, THE_ANSWER)])
+async def test_who_writes_bos_into_the_prompt_can_leave_out_the_tokenizers(prompt: Any, expected: list[int]) -> None:
+    service = ScriptedService()
+    await complete(service, prompt=prompt, add_special_tokens=False)
+    assert list(service.asked[0].tokens) == expected

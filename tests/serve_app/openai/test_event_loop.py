@@ -26,9 +26,9 @@ class Watching(Tokenizer):
         self.writers.add(threading.get_ident())
         return super().token_text(token)
 
-    def encode_text(self, text: str) -> list[int]:
+    def encode_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         self.encoders.add(threading.get_ident())
-        return super().encode_text(text)
+        return super().encode_text(text, add_special_tokens=add_special_tokens)
 
 
 async def ask(tokens: int = 1, **fields: Any) -> Watching:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidRequest
-from core.sampling.params import MAX_STOPS, MAX_TOP_LOGPROBS
+from core.sampling.params import MAX_TOP_LOGPROBS
 from serve_app.openai.body import MAX_BODY_BYTES
 from serve_app.openai.service import Overloaded
+from serve_app.openai.values import MAX_STOP_STRINGS
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService
 
@@ -37,7 +38,7 @@ SHARED: list[tuple[str, dict[str, Any], str]] = [
     ("temperature", {"temperature": "0.5"}, "valid number"),
     ("temperature", {"temperature": True}, "valid number"),
     ("temperature", {"temperature": 10**400}, ""),
-    ("top_p", {"top_p": 0}, "greater than 0"),
+    ("top_p", {"top_p": -0.1}, "greater than or equal to 0"),
     ("top_p", {"top_p": 1.5}, "less than or equal to 1"),
     ("top_k", {"top_k": -2}, "greater than or equal to -1"),
     ("top_k", {"top_k": 2**63}, "less than"),
@@ -54,7 +55,13 @@ SHARED: list[tuple[str, dict[str, Any], str]] = [
     ("stop", {"stop": 7}, "a string or a list of strings"),
     ("stop", {"stop": ""}, "at least 1 character"),
     ("stop[1]", {"stop": ["a", ""]}, "at least 1 character"),
-    ("stop", {"stop": ["a"] * (MAX_STOPS + 1)}, f"at most {MAX_STOPS}"),
+    ("stop", {"stop": ["a"] * (MAX_STOP_STRINGS + 1)}, f"at most {MAX_STOP_STRINGS}"),
+    ("stop_token_ids", {"stop_token_ids": [320]}, "from 0 to 319"),
+    ("stop_token_ids", {"stop_token_ids": [-1]}, "from 0 to 319"),
+    ("stop_token_ids", {"stop_token_ids": [1] * 2000}, "at most 1024"),
+    ("stop_token_ids[0]", {"stop_token_ids": ["a"]}, "valid integer"),
+    ("skip_special_tokens", {"skip_special_tokens": "no"}, "valid boolean"),
+    ("include_stop_str_in_output", {"include_stop_str_in_output": 1}, "valid boolean"),
     ("presence_penalty", {"presence_penalty": 3}, "less than or equal to 2"),
     ("frequency_penalty", {"frequency_penalty": -3}, "greater than or equal to -2"),
     ("logit_bias", {"logit_bias": {"12x": 1}}, "decimal digits"),
@@ -69,10 +76,16 @@ SHARED: list[tuple[str, dict[str, Any], str]] = [
     ("temprature", {"temprature": 1}, "the nearest known one is 'temperature'"),
     ("max_token", {"max_token": 1}, "the nearest known one is 'max_tokens'"),
     ("x" * 200, {"x" * 200: 1}, "unknown field"),
+    ("mirostat", {"mirostat": 2}, "'mirostat'; /docs lists those of this endpoint"),
+    ("min_tokens", {"min_tokens": 3}, "not supported; leave it out or send 0"),
+    ("ignore_eos", {"ignore_eos": True}, "not supported; leave it out or send false"),
+    ("guided_json", {"guided_json": {"type": "object"}}, "not supported; leave it out"),
+    ("repetition_penalty", {"repetition_penalty": 1.1}, "not supported; leave it out or send 1"),
     ("store", {"store": "no"}, "valid boolean"),
     ("speculation", {"speculation": True}, "dictionary"),
     ("speculation.tasks", {"speculation": {"tasks": "math"}}, "the nearest known one is 'task'"),
     ("speculation.task", {"speculation": {"task": "maths"}}, "unknown task 'maths'; the nearest known one is 'math'"),
+    ("speculation.task", {"speculation": {"task": "cooking"}}, "this service has 'general', 'math', 'python'"),
     ("speculation.task", {"speculation": {"task": 1}}, "valid string"),
     ("speculation.num_speculative_tokens", {"speculation": {"num_speculative_tokens": -1}}, "greater than or equal"),
     ("speculation.num_speculative_tokens", {"speculation": {"num_speculative_tokens": 17}}, "less than or equal to 16"),
@@ -120,6 +133,11 @@ ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("top_logprobs", {"logprobs": True, "top_logprobs": 21}, "less than or equal to 20"),
     ("top_logprobs", {"top_logprobs": 2}, "needs logprobs"),
     ("prompt", {"prompt": "a"}, "unknown field"),
+    ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}, "leave out"),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"tokenize": True}}, "no variable of a chat template"),
+    ("chat_template_kwargs", {"chat_template_kwargs": [1]}, "dictionary"),
+    ("special_tokens_in_content", {"special_tokens_in_content": 1}, "valid boolean"),
+    ("add_special_tokens", {"add_special_tokens": True}, "not supported"),
     ("prediction", {"prediction": "a"}, "dictionary"),
     ("prediction.type", {"prediction": {"content": "a"}}, "required"),
     ("prediction.type", {"prediction": {"type": "text", "content": "a"}}, "'content'"),
@@ -131,7 +149,9 @@ ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
         (name, {name: value}, "not supported")
         for name, value in {
             "tools": [{"type": "function", "function": {"name": "f"}}],
-            "tool_choice": "auto",
+            "tool_choice": "required",
+            "chat_template": "{{ messages }}",
+            "reasoning_effort": "high",
             "functions": [{"name": "f"}],
             "response_format": {"type": "json_object"},
             "modalities": ["text", "audio"],
@@ -253,8 +273,33 @@ async def test_unknown_paths_and_methods_answer_in_the_same_form() -> None:
     async with http_client(ScriptedService()) as client:
         assert (missing := await client.get("/v2/nothing")).status_code == 404
         assert (wrong := await client.get(COMPLETIONS)).status_code == 405
-    assert missing.json()["error"]["message"] == "Not Found"
-    assert wrong.json()["error"]["message"] == "Method Not Allowed"
+    assert "no /v2/nothing here" in missing.json()["error"]["message"]
+    assert wrong.json()["error"]["message"] == "/v1/completions does not take GET, but POST"
+    assert wrong.headers["allow"] == "POST"
+
+
+async def test_an_unknown_path_is_told_which_there_are() -> None:
+    """Clients often leave out /v1, or give it twice."""
+    async with http_client(ScriptedService()) as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        for path in ("/chat/completions", "/v1/v1/chat/completions", "/" + "x" * 500):
+            missing = await client.post(path, json=GOOD[CHAT])
+            message = missing.json()["error"]["message"]
+            assert missing.status_code == 404
+            assert all(f"{method.upper()} {path}" in message for path, methods in paths.items() for method in methods)
+            assert len(message) < 500
+
+
+async def test_embeddings_are_refused_by_name() -> None:
+    async with http_client(ScriptedService()) as client:
+        response = await client.post("/v1/embeddings", json={"model": "org/toy", "input": "the answer"})
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["code"]) == (
+        400,
+        "invalid_request_error",
+        "unsupported_endpoint",
+    )
+    assert "no embeddings; ask a server of an embedding model" in error["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

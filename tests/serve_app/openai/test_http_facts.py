@@ -1,18 +1,23 @@
-"""GET /healthz, /v1/models and the OpenAPI page."""
+"""GET /health, /healthz, /version, /v1/models and the OpenAPI page, and HEAD of them."""
 
 from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
 
 from serve_app.openai.requests import ChatRequest, CompletionRequest
 from tests.serve_app.clients import http_client
 from tests.serve_app.scripted import ScriptedService
 
 
-async def test_health_follows_the_service() -> None:
+@pytest.mark.parametrize("path", ["/health", "/healthz"])
+async def test_health_follows_the_service(path: str) -> None:
     service = ScriptedService()
     async with http_client(service) as client:
-        well = await client.get("/healthz")
+        well = await client.get(path)
         service.is_healthy = False
-        ill = await client.get("/healthz")
+        ill = await client.get(path)
     assert (well.status_code, well.json()) == (200, {"status": "ok"})
     assert (ill.status_code, ill.json()) == (503, {"status": "unavailable"})
 
@@ -23,6 +28,29 @@ async def test_the_model_tells_its_numerics() -> None:
         model = (await client.get("/v1/models/org/toy")).json()
     assert models == {"object": "list", "data": [model]}
     assert (model["object"], model["numerics"], model["tasks"]) == ("model", "exact", ["general", "math", "python"])
+
+
+async def test_the_version_is_the_packages() -> None:
+    async with http_client(ScriptedService()) as client:
+        assert (await client.get("/version")).json() == {"version": version("taskspec")}
+
+
+@pytest.mark.parametrize("path", ["/health", "/healthz", "/version", "/v1/models", "/v1/models/org/toy", "/docs"])
+@pytest.mark.parametrize("healthy", [True, False])
+async def test_head_is_get_without_the_body(path: str, *, healthy: bool) -> None:
+    service = ScriptedService()
+    service.is_healthy = healthy
+    async with http_client(service) as client:
+        got, head = await client.get(path), await client.head(path)
+    assert head.status_code == got.status_code
+    assert (head.headers, head.content) == (got.headers, b"")
+    assert got.content
+
+
+async def test_head_of_what_takes_no_get_is_refused() -> None:
+    async with http_client(ScriptedService()) as client:
+        assert (await client.head("/v1/completions")).status_code == 405
+        assert (await client.head("/nothing")).status_code == 404
 
 
 async def test_every_field_is_documented_with_its_limits() -> None:

@@ -14,12 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve_app.openai.requests import ChatRequest, CompletionRequest
+from serve_app.openai.tokenizing import DetokenizeRequest, TokenizeRequest
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService
 
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"model": "org/toy", "prompt": "the answer"},
     "/v1/chat/completions": {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]},
+    "/tokenize": {"prompt": "the answer"},
+    "/detokenize": {"tokens": [0, 1, 2]},
 }
 PATHS = st.sampled_from(sorted(BODIES))
 NAMES = st.sampled_from(
@@ -30,6 +33,8 @@ NAMES = st.sampled_from(
             *CompletionRequest.unsupported,
             *ChatRequest.unsupported,
             *ChatRequest.ignored,
+            *TokenizeRequest.model_fields,
+            *DetokenizeRequest.model_fields,
         }
     )
 )
@@ -74,7 +79,7 @@ def check(response: httpx2.Response) -> None:
     assert error.keys() == {"message", "type", "param", "code"}
 
 
-@settings(max_examples=300)
+@settings(max_examples=500)
 @given(PATHS, st.dictionaries(NAMES | WORDS, JSON_VALUES, max_size=3))
 def test_any_value_in_any_field(ask: Ask, path: str, fields: dict[str, Any]) -> None:
     check(ask("POST", path, json.dumps({**BODIES[path], **fields}).encode()))
