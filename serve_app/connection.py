@@ -38,6 +38,16 @@ def connect_to_service(address: str | None) -> None:
     connect(address)
 
 
+def jobs_of_service() -> str:
+    """The URL at which the Ray of the one `taskspec serve` on this machine takes jobs; this process uses its token.
+
+    Raises `ConfigError` if there is no service here, or several.
+    """
+    service = _only(running_services())
+    use_token(service.token_file)
+    return service.jobs
+
+
 def _only(services: list[RunningService]) -> RunningService:
     if not services:
         raise ConfigError(

@@ -55,10 +55,12 @@ class Jobs(NamedTuple):
 
 
 class RunningService(NamedTuple):
-    """A service on this machine: its base URL, the address of its Ray, and the file with that Ray's token."""
+    """A service on this machine: its base URL, the addresses of its Ray and of its dashboard, which takes jobs, and the
+    file with that Ray's token."""
 
     url: str
     address: str
+    jobs: str
     token_file: Path
 
 
@@ -87,7 +89,8 @@ def announce(url: str, jobs: Jobs) -> None:
     """Let other commands find the service on this cluster, for as long as the cluster lasts."""
     import ray
 
-    service = {"url": url, "address": ray.get_runtime_context().gcs_address, "pid": os.getpid()}
+    address = ray.get_runtime_context().gcs_address
+    service = {"url": url, "address": address, "jobs": jobs.address, "pid": os.getpid()}
     jobs.token_file.with_name(SERVICE).write_text(json.dumps(service))
 
 
@@ -101,7 +104,7 @@ def running_services() -> list[RunningService]:
             if file.stat().st_uid == os.getuid():
                 service = json.loads(file.read_text())
                 if psutil.pid_exists(service["pid"]):
-                    found.append(RunningService(service["url"], service["address"], directory / TOKEN))
+                    found.append(RunningService(service["url"], service["address"], service["jobs"], directory / TOKEN))
     return found
 
 

@@ -28,18 +28,27 @@ Work = Annotated[Path | None, typer.Option(metavar="DIR", help="Work directory, 
 Bundles = Annotated[Path | None, typer.Option(metavar="DIR", help="Bundle directory, instead of the YAML's `bundles`.")]
 Address = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Run as a Ray Job on the cluster with this dashboard, http://HEAD:8265."),
+    typer.Option(
+        metavar="URL",
+        help="Run as a Ray Job on the cluster with this dashboard, http://HEAD:8265, or on that of `taskspec serve` "
+        "on this machine: auto.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only the outcome, as JSON, on stdout.")]
 Watched = Annotated[
     bool, typer.Option("--watch", help="Stay, look at the traces for drift, and retrain when there is a reason.")
 ]
 OwnRay = Callable[[float], AbstractContextManager[None]]
+JobsOfService = Callable[[], str]
 
 
-def add_commands(app: typer.Typer, own_ray: OwnRay) -> None:
-    """Add retrain, stage and traces; `own_ray(gpus)` starts a Ray for one command and stops it afterwards."""
-    commands = Commands(own_ray)
+def add_commands(app: typer.Typer, own_ray: OwnRay, jobs_of_service: JobsOfService) -> None:
+    """Add retrain, stage, draft and traces.
+
+    `own_ray(gpus)` starts a Ray for one command and stops it afterwards, `jobs_of_service()` gives the URL at which the
+    Ray of the service on this machine takes jobs.
+    """
+    commands = Commands(own_ray, jobs_of_service)
     app.command("retrain")(commands.retrain)
     app.command("stage")(commands.stage)
     draft = typer.Typer(no_args_is_help=True, help="Drafts for targets that have none.")
@@ -55,8 +64,13 @@ def add_commands(app: typer.Typer, own_ray: OwnRay) -> None:
 class Commands:
     """The commands, with the Ray they run on."""
 
-    def __init__(self, own_ray: OwnRay) -> None:
+    def __init__(self, own_ray: OwnRay, jobs_of_service: JobsOfService) -> None:
         self._own_ray = own_ray
+        self._jobs_of_service = jobs_of_service
+
+    def _jobs(self, address: str) -> str:
+        """The URL of a dashboard."""
+        return self._jobs_of_service() if address == "auto" else address
 
     def retrain(
         self,
@@ -205,7 +219,7 @@ class Commands:
         config.watched()
         console = Console()
         if address is not None:
-            _submit(config, (), address, console, watch=True)
+            _submit(config, (), self._jobs(address), console, watch=True)
             return
         _check_cpus(config)
         with _stoppable(console, _again(config)), on(self._own_ray(_gpus(config))):
@@ -216,7 +230,7 @@ class Commands:
     def _run(self, config: RetrainConfig, stages: Sequence[StageName], address: str | None, *, as_json: bool) -> None:
         console = Console(stderr=as_json)
         if address is not None:
-            _submit(config, stages, address, console, as_json=as_json)
+            _submit(config, stages, self._jobs(address), console, as_json=as_json)
             return
         _check_cpus(config)
         with _stoppable(console, _again(config)), on(self._own_ray(_gpus(config))):

@@ -187,6 +187,11 @@ def live_version(root: Path) -> str | None:
     return next((version for version in versions if version not in barred), None)
 
 
+def was_live(root: Path, version: str) -> bool:
+    """Whether it is or was live."""
+    return version in read_history(root / _LIVE)[0]
+
+
 def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
     """Publish the live bundle with the slot of `task` taken from `version`; it is live at once.
 

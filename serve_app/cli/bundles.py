@@ -198,6 +198,7 @@ def deploy(
 
     The service judges the first `rollout.trial_answers` answers. If the drafts of a task are accepted less than those
     before, and not by chance (at most 5 % of bundles that are as good), it goes back by itself and blocks the version.
+    A bundle that was live before is not judged: so you go back by hand.
 
     A service follows what training publishes without this command, unless `rollout.follow` is false.
 

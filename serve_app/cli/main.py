@@ -28,6 +28,7 @@ from serve_app.cli import bundles as bundles_cli
 from serve_app.cli import chat as chat_cli
 from serve_app.cli import operations as operations_cli
 from serve_app.config import ServiceConfig, load_config
+from serve_app.connection import jobs_of_service
 from serve_app.load import cli as load_cli
 from serve_app.terminal.progress import step
 
@@ -161,7 +162,7 @@ app.command()(operations_cli.status)
 app.command()(operations_cli.scale)
 app.add_typer(bundles_cli.app, name="bundles")
 for _entry in entry_points(group=COMMANDS):
-    _entry.load()(app, own_ray)
+    _entry.load()(app, own_ray, jobs_of_service)
 
 
 class _Messages(logging.Handler):
@@ -254,14 +255,11 @@ def _print_usage(url: str, config: ServiceConfig, console: Console) -> None:
 
 
 def _print_retraining(jobs: Jobs | None, console: Console) -> None:
-    """The line that retrains beside the service; it names the file of the token and never the token."""
+    """The line that retrains beside the service."""
     if jobs is None:
         return
-    environment = f"RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={shlex.quote(str(jobs.token_file))}"
     console.print("A retraining on the same Ray, while it serves:\n", highlight=False)
-    console.out(
-        f"{environment} {_this_command()} retrain --config {SMALL_RETRAINING} --address {jobs.address}", highlight=False
-    )
+    console.out(f"{_this_command()} retrain --config {SMALL_RETRAINING} --address auto", highlight=False)
     console.print()
 
 

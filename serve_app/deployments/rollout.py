@@ -79,6 +79,8 @@ class Rollout:
     async def deploy(self, version: str, share: float, force: bool) -> str:
         """Take up a bundle; returns what is begun, in words. `share` is that of a canary, 0 for none.
 
+        One that was live before is what somebody goes back to, and not on trial but as a canary.
+
         Raises `ConfigError` if the bundle cannot be served, is blocked and not forced, or another is being taken up.
         """
         if self._working():
@@ -97,7 +99,7 @@ class Rollout:
         if reason is not None and not force:
             raise ConfigError(f"bundle {version} is blocked: {reason}.\nWrite --force to deploy it all the same.")
         served = await asyncio.to_thread(with_version, self._config, version)
-        self._begin(served, share)
+        self._begin(served, share, trial=share > 0.0 or not store.was_live(self._root, version))
         return f"bundle {version} is being taken up"
 
     def report(self) -> RolloutReport:
@@ -135,7 +137,7 @@ class Rollout:
         except ConfigError as error:
             self._refuse(version, str(error))
             return
-        self._begin(served, self._config.rollout.canary)
+        self._begin(served, self._config.rollout.canary, trial=True)
 
     def _working(self) -> bool:
         return self._work is not None and not self._work.done()
@@ -143,18 +145,20 @@ class Rollout:
     def _on_trial(self) -> ServedModels:
         return self._plan.candidate or self._plan.served
 
-    def _begin(self, served: ServedModels, share: float) -> None:
-        self._work = asyncio.create_task(self._take_up(served, share))
+    def _begin(self, served: ServedModels, share: float, *, trial: bool) -> None:
+        self._work = asyncio.create_task(self._take_up(served, share, trial=trial))
 
-    async def _take_up(self, served: ServedModels, share: float) -> None:
+    async def _take_up(self, served: ServedModels, share: float, *, trial: bool) -> None:
         self._say("starting", f"bundle {served.version}: its pools are starting")
         try:
             await self._start(served)
         except Exception as error:  # noqa: BLE001 - whatever Serve raises, the service goes on with what it has
             self._refuse(str(served.version), f"its pools did not start: {getattr(error, 'cause', error)}")
             return
-        self._trial = Trial(self._references(served))
-        self._before = self._plan.served
+        if trial:
+            self._trial, self._before = Trial(self._references(served)), self._plan.served
+        else:
+            self._trial, self._before, self._records = None, None, Records()
         if share:
             self._go(Plan(time.time_ns(), self._plan.served, served, share))
             self._say("canary", f"bundle {served.version} has {share:.0%} of the prompts")
@@ -178,7 +182,7 @@ class Rollout:
             await asyncio.to_thread(serve.run_many, missing)
 
     async def _go_over(self, served: ServedModels) -> None:
-        """Every prompt goes to this bundle from now on; it stays on trial."""
+        """Every prompt goes to this bundle from now on; its trial goes on."""
         await asyncio.to_thread(store.go_live, self._root, str(served.version))
         self._go(Plan(time.time_ns(), served))
         self._say("trial" if self._trial else "steady", f"bundle {served.version} serves every prompt")

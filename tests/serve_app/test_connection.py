@@ -38,8 +38,8 @@ def announced(here: Path, name: str, address: str, pid: int) -> RunningService:
     directory = here / f"taskspec-{name}"
     directory.mkdir()
     url = f"http://127.0.0.1/{name}"
-    (directory / "service.json").write_text(json.dumps({"url": url, "address": address, "pid": pid}))
-    return RunningService(url, address, directory / "token")
+    (directory / "service.json").write_text(json.dumps({"url": url, "address": address, "jobs": f"{url}1", "pid": pid}))
+    return RunningService(url, address, f"{url}1", directory / "token")
 
 
 def test_services_are_found_but_none_that_was_killed_is_starting_or_is_somebody_elses(

@@ -24,9 +24,13 @@ def unasked(_gpus: float) -> AbstractContextManager[None]:
     raise AssertionError("Ray was started")
 
 
+def unasked_jobs() -> str:
+    raise AssertionError("a service was looked for")
+
+
 def run(*arguments: str) -> Result:
     app = typer.Typer(rich_markup_mode="markdown")
-    add_commands(app, unasked)
+    add_commands(app, unasked, unasked_jobs)
     return CliRunner().invoke(app, arguments)
 
 

@@ -21,8 +21,9 @@ import ray
 from ray import serve
 from safetensors.torch import load_file, save_file
 
-from core.bundle.store import Bundle, Winner, live_version, open_live, publish
+from core.bundle.store import Bundle, Winner, list_bundles, live_version, open_live, publish
 from core.bundle.trial import ALL, FEWEST
+from core.errors import ConfigError
 from core.family import BUNDLE_DIR
 from core.tasks import GENERAL
 from serve_app import applications
@@ -214,9 +215,15 @@ def test_a_worse_bundle_is_rolled_back_and_blocked(running: Running) -> None:
         began = answered()
         report = eventually(lambda report: report.version == good)
         assert answered() - began < 600
-    assert worse in report.blocked
-    assert "was rolled back" in report.last
-    assert live_version(running.root.path) == good
+        assert worse in report.blocked
+        assert "was rolled back" in report.last
+        assert live_version(running.root.path) == good
+        with pytest.raises(ConfigError, match="is blocked: drafts had"):
+            deploy_bundle(worse, 0.0, force=False)
+        served = [one.version for one in list_bundles(running.root.path) if one.version not in (worse, good)]
+        deploy_bundle(served[-1], 0.0, force=False)  # by hand to what was live before
+        report = eventually(lambda report: report.version == served[-1] and judged(report))
+        assert (report.state, report.references) == ("steady", {})
 
 
 def test_a_canary_gets_its_share_and_then_every_prompt_whatever_is_killed(running: Running, tmp_path: Path) -> None:
@@ -236,6 +243,21 @@ def test_a_canary_gets_its_share_and_then_every_prompt_whatever_is_killed(runnin
             kill(victim)
         eventually(lambda report: report.version == version)
     assert live_version(running.root.path) == version
+
+
+@pytest.mark.soak
+def test_of_20_bundles_that_are_as_good_none_is_rolled_back(running: Running, tmp_path: Path) -> None:
+    """Each is on trial for 200 answers, and the reference of the next."""
+    own = running.own[running.task]
+    assert own is not None
+    with running.answering():
+        eventually(judged)
+        for number in range(20):
+            draft = running.root.nearly(own, tmp_path / str(number), 0.95 + 0.005 * number)
+            version = running.root.publish(running.own | {running.task: draft}, live=False)
+            deploy_bundle(version, 0.0, force=False)
+            eventually(lambda report, version=version: report.version == version and report.answers >= 200)  # type: ignore[misc]
+            assert version not in rollout_report().blocked
 
 
 def kill(part: str) -> None:
