@@ -192,7 +192,8 @@ class Rollout:
         now, candidate = self._plan.served, self._plan.candidate
         if candidate is None:
             return f"bundle {now.version} serves already"
-        await asyncio.to_thread(store.go_live, self._root, str(now.version))
+        if now.version is not None:
+            await asyncio.to_thread(store.go_live, self._root, now.version)
         self._trial, self._before = None, None
         self._go(Plan(time.time_ns(), now))
         self._say("steady", f"the canary of bundle {candidate.version} was ended")

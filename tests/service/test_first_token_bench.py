@@ -12,7 +12,7 @@ from tests.bench.items import held_out
 from tests.bench.moments import ARRIVED, ASKED, DRAFT, FIRST, OPEN, ROUTED, ROUTER
 from tests.service.conftest import Service
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 def test_router_and_draft_are_asked_while_the_first_token_is_on_its_way(service: Service, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_a_pool_is_scaled_while_answers_stream_and_nothing_else_changes(service:
     assert replicas() - service.pool_replicas(task) == others
 
 
+@pytest.mark.soak
 def test_without_replicas_of_a_pool_answers_are_the_same_and_undrafted(service: Service) -> None:
     task = service.tasks[0]
     expected = token_ids(service.answer(asked(task)))
