@@ -15,7 +15,7 @@ from ray.serve import Application, RunTarget
 from ray.serve.schema import ApplicationStatus
 
 from core.model.cpu.openmp import TEAM
-from serve_app.config import CORE, ROLLOUT, load_config
+from serve_app.config import CORE, ROLLOUT, Actors, load_config
 from serve_app.deployments.bundle_applications import QUIET, bundle_targets, deployment, draft_application, target
 from serve_app.deployments.ingress import SpeculativeIngress
 from serve_app.deployments.rollout import Rollout
@@ -62,8 +62,8 @@ def targets(served: ServedModels) -> list[RunTarget]:
         target(core_application(served), CORE, "/", config.target.actors, config.ingress.actors),
     ]
     if config.bundle is not None:
-        rollout = deployment(Rollout, config.rollout.actors).bind(served, secrets.token_hex(8))
-        every.append(target(rollout, ROLLOUT, None, config.rollout.actors))
+        rollout = deployment(Rollout, Actors(num_cpus=0)).bind(served, secrets.token_hex(8))
+        every.append(RunTarget(rollout, ROLLOUT, None))
     return every
 
 

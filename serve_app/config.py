@@ -139,7 +139,6 @@ class Rollout(Section):
     trial_answers: int = Field(
         2000, ge=1, description="drafted answers of a new bundle that are judged; one that does worse is rolled back"
     )
-    actors: Actors = Actors(num_cpus=0)
 
 
 class Traces(Section):

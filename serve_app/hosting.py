@@ -126,4 +126,4 @@ def _actors(served: ServedModels) -> tuple[list[Actors], list[Actors]]:
     config = served.config
     router = [] if served.router is None else [config.router.actors]
     of_bundle = [*router, *map(config.pool_actors, served.drafts)]
-    return [config.target.actors, config.ingress.actors, config.rollout.actors, *of_bundle], of_bundle
+    return [config.target.actors, config.ingress.actors, *of_bundle], of_bundle

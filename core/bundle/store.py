@@ -187,11 +187,6 @@ def live_version(root: Path) -> str | None:
     return next((version for version in versions if version not in barred), None)
 
 
-def was_live(root: Path, version: str) -> bool:
-    """Whether it is or was live."""
-    return version in read_history(root / _LIVE)[0]
-
-
 def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
     """Publish the live bundle with the slot of `task` taken from `version`; it is live at once.
 
@@ -297,7 +292,8 @@ def prune(root: Path, keep: int) -> list[str]:
         if live is None:
             return []
         earlier, _ = read_history(root / _LIVE)
-        versions = list(dict.fromkeys([live.manifest.version, *earlier]))[: max(1, keep)]
+        served = (version for version in earlier if version not in blocked(root))
+        versions = list(dict.fromkeys([live.manifest.version, *served]))[: max(1, keep)]
         write_history(root / _LIVE, versions)
         known = read_manifests(root / _MANIFESTS)
         waiting = [one.version for one in known if one.created > live.manifest.created and one.version not in earlier]

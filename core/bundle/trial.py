@@ -9,7 +9,9 @@ limit: over all answers, and for each routed task if the router has stayed, sinc
 The test is one of betting (Waudby-Smith, Ramdas 2024, "Estimating means of bounded random variables by betting"): money
 is staked on every answer being worse than the reference. If the candidate is no worse, the money is a supermartingale
 and reaches 1/alpha with a chance of alpha at most (Ville), however often it is looked at. So looking after every answer
-costs nothing, and a bundle that is as good as the old one is rolled back with a chance of `ERROR_RATE` at most.
+costs nothing, and a bundle that is as good as the old one is rolled back with a chance of `ERROR_RATE` at most. That
+holds if prompts stay as easy to draft for as those of the reference: a trial cannot tell worse drafts from traffic that
+became harder, so it does not go on for long.
 """
 
 from __future__ import annotations

@@ -187,7 +187,9 @@ def deploy(
             metavar="SHARE", help="The share of prompts that it gets at first, such as 10%.", show_default="all"
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Deploy a version that is blocked.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Deploy it even if it is blocked, and do not judge it.")
+    ] = False,
     address: Address = None,
 ) -> None:
     """Let the running service take up a bundle: its drafts start beside those that serve, then take over.
@@ -198,7 +200,7 @@ def deploy(
 
     The service judges the first `rollout.trial_answers` answers. If the drafts of a task are accepted less than those
     before, and not by chance (at most 5 % of bundles that are as good), it goes back by itself and blocks the version.
-    A bundle that was live before is not judged: so you go back by hand.
+    A bundle that has served all prompts before is not judged: so you go back by hand.
 
     A service follows what training publishes without this command, unless `rollout.follow` is false.
 
@@ -216,7 +218,7 @@ def deploy(
         while (found := rollout_report()).state == "starting":
             time.sleep(0.5)
     if version not in (found.version, found.candidate):
-        raise NotDeployed(found.last)
+        raise NotDeployed(found.last or "the rollout was lost meanwhile; `taskspec status` shows what serves")
     _print(found.last or begun)
 
 
