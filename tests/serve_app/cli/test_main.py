@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -20,7 +19,7 @@ from serve_app.cli import main as cli_main
 from serve_app.cli.main import app, main
 from serve_app.config import ServiceConfig
 from serve_app.demo.table import DemoTable
-from serve_app.local_cluster import DEBUG, log_options, running_services
+from serve_app.local_cluster import DEBUG, RunningService, log_options, running_services
 from tests.core.bundle.bundles import publish_adapters
 from tests.serve_app.command import Command
 
@@ -233,14 +232,12 @@ while "1234" not in client.get_job_logs(endless):
 """
 
 
-def run_jobs(line: str) -> str:
-    """A job to its end and one that goes on, submitted as the line for retraining says."""
-    environment, address = dict(re.findall(r"(RAY_AUTH_\w+)=(\S+)", line)), line.rsplit(maxsplit=1)[-1]
-    token = Path(environment["RAY_AUTH_TOKEN_PATH"])
-    assert token.stat().st_mode & 0o777 == 0o600
-    assert token.read_text() not in line
+def run_jobs(service: RunningService) -> str:
+    """A job to its end and one that goes on, submitted where `retrain --address auto` does it."""
+    assert service.token_file.stat().st_mode & 0o777 == 0o600
+    environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(service.token_file)}
     return subprocess.run(
-        [sys.executable, "-c", JOBS, address],
+        [sys.executable, "-c", JOBS, service.jobs],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -275,9 +272,10 @@ def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> No
         parts = {part["name"]: (part["state"], part["running"], part["target"]) for part in status["parts"]}
         assert parts == dict.fromkeys(("ingress", "target", "general"), ("HEALTHY", 1, 1))
 
-        retraining = next(line for line in serving.stdout if line.startswith("RAY_AUTH_MODE=token "))
-        assert " retrain --config train_jobs/configs/smoke.yaml --address http://127.0.0.1:" in retraining
-        done = run_jobs(retraining)
+        retraining = next(line for line in serving.stdout if " retrain " in line)
+        assert retraining.strip().endswith(" retrain --config train_jobs/configs/smoke.yaml --address auto")
+        [service] = [one for one in running_services() if one.url in line]
+        done = run_jobs(service)
         assert done.startswith("SUCCEEDED")
         assert "'CPU'" in done
         assert any("sleep(1e6)" in process for process in serving.processes())
