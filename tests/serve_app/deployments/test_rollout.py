@@ -158,7 +158,7 @@ def running() -> Iterator[Running]:
         root = Root(Path(directory) / "bundles", shipped)
         own = {GENERAL: general, task: shipped.directory(task)}
         root.publish(own, live=True)
-        rollout = Rollout(every_s=0.5, canary_answers=40, trial_answers=10_000)
+        rollout = Rollout(every_s=0.5, canary_answers=40, trial_answers=150)
         config = load_config("family").model_copy(update={"bundle": str(root.path), "rollout": rollout})
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
@@ -194,26 +194,24 @@ def test_what_training_publishes_is_taken_up_while_answers_stream(running: Runni
         version = running.root.publish(
             running.own | {running.task: running.root.nearly(own, tmp_path / "own", 1.02)}, live=True
         )
-        eventually(lambda report: report.version == version)
+        report = eventually(lambda report: report.version == version)
+        assert (report.candidate, report.state, ALL in report.references) == (None, "trial", True)
         served = answered()
-        eventually(lambda report: report.answers > 60 and not before <= pools())
+        eventually(lambda report: report.state == "steady" and not before <= pools())
         assert answered() > served
-    report, after = rollout_report(), pools()
-    assert (report.candidate, report.state) == (None, "trial")
-    assert ALL in report.references
+    after = pools()
     assert len(before - after) == len(after - before) == 1  # the other is the same draft
 
 
 def test_a_worse_bundle_is_rolled_back_and_blocked(running: Running) -> None:
     """Prompts of most tasks get the draft that has learnt nothing of the target."""
     with running.answering() as answered:
-        eventually(judged)
-        good = rollout_report().version
+        good = eventually(lambda report: report.state == "steady" and judged(report)).version
         worse = running.root.publish(running.own | {GENERAL: None}, live=False)
         deploy_bundle(worse, 0.0, force=False)
         eventually(lambda report: report.version == worse)
         began = answered()
-        report = eventually(lambda report: report.version == good)
+        report = eventually(lambda report: (report.version, report.state) == (good, "steady"))
         assert answered() - began < 600
         assert worse in report.blocked
         assert "was rolled back" in report.last
@@ -231,8 +229,7 @@ def test_a_canary_gets_its_share_and_then_every_prompt_whatever_is_killed(runnin
     own = running.own[running.task]
     assert own is not None
     with running.answering():
-        eventually(judged)
-        before = rollout_report().version
+        before = eventually(lambda report: report.state == "steady" and judged(report)).version
         version = running.root.publish(
             running.own | {running.task: running.root.nearly(own, tmp_path / "own", 0.98)}, live=False
         )
@@ -247,7 +244,7 @@ def test_a_canary_gets_its_share_and_then_every_prompt_whatever_is_killed(runnin
 
 @pytest.mark.soak
 def test_of_20_bundles_that_are_as_good_none_is_rolled_back(running: Running, tmp_path: Path) -> None:
-    """Each is on trial for 200 answers, and the reference of the next."""
+    """Each is on trial for 150 answers, and the reference of the next."""
     own = running.own[running.task]
     assert own is not None
     with running.answering():
@@ -256,7 +253,7 @@ def test_of_20_bundles_that_are_as_good_none_is_rolled_back(running: Running, tm
             draft = running.root.nearly(own, tmp_path / str(number), 0.95 + 0.005 * number)
             version = running.root.publish(running.own | {running.task: draft}, live=False)
             deploy_bundle(version, 0.0, force=False)
-            eventually(lambda report, version=version: report.version == version and report.answers >= 200)  # type: ignore[misc]
+            eventually(lambda report, version=version: (report.version, report.state) == (version, "steady"))  # type: ignore[misc]
             assert version not in rollout_report().blocked
 
 
