@@ -25,6 +25,7 @@ from core.model.loader import public_name, resolve
 from core.model_names import locate
 from core.text.vocabulary import digest, same_id_map
 from serve_app.config import ServiceConfig
+from serve_app.deployments.served_models import bundle_root
 from serve_app.terminal.progress import step
 
 _PERIOD = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
@@ -64,7 +65,7 @@ def seconds(period: str) -> float:
 def compared(asked: Asked, console: Console) -> Compared:
     """Draw the traces and replay both bundles on them. Raises `ConfigError` if there are none, or models differ."""
     began = time.time() - seconds(asked.period)
-    config, root = asked.config, _root(asked.config)
+    config, root = asked.config, bundle_root(asked.config)
     with step(console, "Opening the bundles"):
         candidate = open_version(root, asked.version)
         against = open_live(root).bundle if asked.against is None else open_version(root, asked.against)
@@ -122,12 +123,6 @@ def as_json(result: Compared) -> dict[str, Any]:
         "all": _part_as_json(result.found.whole),
         "tasks": {part.task: _part_as_json(part) for part in result.found.tasks},
     }
-
-
-def _root(config: ServiceConfig) -> Path:
-    if config.bundle is None:
-        raise ConfigError("bundle: the configuration names none; set it to the directory that training publishes to")
-    return Path(locate(config.bundle)).absolute()
 
 
 def _check_fits(config: ServiceConfig, bundle: Bundle | None) -> None:

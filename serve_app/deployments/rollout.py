@@ -17,7 +17,6 @@ import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ray.cloudpickle as pickle
@@ -64,9 +63,7 @@ class Rollout:
     """
 
     def __init__(self, served: ServedModels, deployment: str) -> None:
-        root = bundle_root(served.config)
-        assert root is not None
-        self._root: Path = root
+        self._root = bundle_root(served.config)
         self._config = served.config
         self._key = f"taskspec-rollout-{deployment}".encode()
         self._plan = Plan(time.time_ns(), served)

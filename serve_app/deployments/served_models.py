@@ -56,8 +56,7 @@ def with_bundle(config: ServiceConfig) -> ServedModels:
     Logs why a bundle cannot be served, and which pools of the configuration have no task. Raises `ConfigError` if the
     bundle is for another target, draft or tokenizer.
     """
-    root = bundle_root(config)
-    bundle = None if root is None else open_live(root).bundle
+    bundle = None if config.bundle is None else open_live(bundle_root(config)).bundle
     served = ServedModels(config) if bundle is None else _served(config, bundle)
     if idle := sorted(config.pools.keys() - served.drafts.keys()):
         held = f"bundle {served.version} has {', '.join(served.drafts)}" if bundle else "no bundle is live"
@@ -67,15 +66,14 @@ def with_bundle(config: ServiceConfig) -> ServedModels:
 
 def with_version(config: ServiceConfig, version: str) -> ServedModels:
     """The models of a bundle, live or not. Raises `ConfigError` if it is damaged, or for other models."""
-    root = bundle_root(config)
-    if root is None:
+    return _served(config, open_version(bundle_root(config), version))
+
+
+def bundle_root(config: ServiceConfig) -> Path:
+    """The directory that training publishes to. Raises `ConfigError` if the configuration names none."""
+    if config.bundle is None:
         raise ConfigError("bundle: the configuration names none; set it to the directory that training publishes to")
-    return _served(config, open_version(root, version))
-
-
-def bundle_root(config: ServiceConfig) -> Path | None:
-    """The directory that training publishes to."""
-    return None if config.bundle is None else Path(locate(config.bundle)).absolute()
+    return Path(locate(config.bundle)).absolute()
 
 
 def with_controls(served: ServedModels, names: Collection[str]) -> tuple[ServedModels, dict[str, str]]:
