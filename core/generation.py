@@ -15,8 +15,9 @@ MAX_SPECULATIVE_TOKENS = 16
 """The most tokens that a draft may propose for one pass of one session."""
 
 FinishReason = Literal["stop", "length"]
-Source = Literal["draft", "own_text", "answers", "prediction"]
-"""Who proposes: a draft; the text of the session itself; earlier answers; the answer that the client predicted."""
+Source = Literal["draft", "own_text", "answers", "prediction", "grammar"]
+"""Who proposes: a draft; the text of the session itself; earlier answers; the answer that the client predicted; the
+grammar of the answer, where it leaves one token only."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -35,7 +36,8 @@ class Run(msgspec.Struct, frozen=True):
 
     The first `accepted` tokens were proposed by `source`; the one after them, if any, is the recovered or bonus token.
     `proposed` counts the tokens that the target verified in that pass; if there are none, `source` says nothing.
-    `logprobs` is empty unless requested.
+    `logprobs` is empty unless requested. So are the `prompt_logprobs`, which come with the first run: those of the
+    prompt's tokens but the first.
     """
 
     tokens: tuple[int, ...]
@@ -44,6 +46,7 @@ class Run(msgspec.Struct, frozen=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     source: Source = "draft"
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):

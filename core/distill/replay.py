@@ -91,7 +91,8 @@ def output_logits(record: Record, forward: Forward, context: int) -> torch.Tenso
 def hits_among(ids: Ids, record: Record, logits: torch.Tensor) -> list[bool]:
     """The hits of a draft that samples among `ids`, which are those of the first columns of its `output_logits`."""
     noise, nothing_yet = NoiseWindow(record.seed, record.choice), GeneratedCounts()
-    sampling = Sampling(record.params, noise, record.prompt_length, nothing_yet, record.output_ids[:-1])
+    proposed, prompt = record.output_ids[:-1], record.prompt_ids
+    sampling = Sampling(record.params, noise, record.prompt_length, nothing_yet, proposed, prompt)
     drawn = sample(logits, [sampling], ids)
     return [token == said for token, said in zip(drawn, record.output_ids, strict=True)]
 

@@ -52,6 +52,13 @@ _SCHEMA = pa.schema(
                 "logit_bias": pa.map_(pa.int64(), pa.float64()),
                 "stop": pa.list_(pa.string()),
                 "logprobs": pa.int32(),
+                "prompt_logprobs": pa.int32(),
+                "repetition_penalty": pa.float64(),
+                "min_tokens": pa.int64(),
+                "ignore_eos": pa.bool_(),
+                "stop_ids": pa.list_(pa.int64()),
+                "skip_special_tokens": pa.bool_(),
+                "grammar": pa.string(),
             }
         ),
         "task": pa.string(),

@@ -95,7 +95,7 @@ class Proposer:
 def _sampling(part: Part) -> Sampling:
     session, line, _ = part
     params, length = session.opened.params, session.length(line)
-    history = GeneratedCounts()
+    history, prompt = GeneratedCounts(), session.opened.prompt_length
     if params.penalised:
-        history.update(session.tokens(line, session.opened.prompt_length, length))
-    return Sampling(params, session.noise, length, history)
+        history.update(session.tokens(line, prompt, length))
+    return Sampling(params, session.noise, length, history, prompt=session.committed[:prompt])

@@ -12,18 +12,25 @@ import msgspec
 from core.errors import InvalidRequest
 
 GREEDY_BELOW = 1e-5  # a temperature under this counts as 0
-MAX_STOPS = 4
+MAX_STOPS = 32
+MAX_STOP_IDS = 1024
 MAX_TOP_LOGPROBS = 20
 MAX_BIAS = 100.0
 MAX_PENALTY = 2.0
+REPETITION_PENALTIES = (0.01, 100.0)
 INT64 = 1 << 63
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """The sampling parameters of one request, fully resolved: nothing is drawn or defaulted later.
 
-    `seed` is always set: the ingress draws one if the client gave none. `top_k` 0 means off. `logprobs` is None, or the
-    number of alternatives to report beside the chosen token (0 to 20).
+    `seed` is always set: the ingress draws one if the client gave none. `top_k` 0 means off. A `repetition_penalty` of
+    1 means off. `logprobs` is None, or the number of alternatives to report beside the chosen token (0 to 20);
+    `prompt_logprobs` the same for every token of the prompt but the first.
+
+    An answer ends with a token of `stop_ids` or an end-of-sequence token, unless `ignore_eos`, and gets none of these
+    among its first `min_tokens`. It also ends with a string of `stop`, looked for in its text with or without special
+    tokens. `grammar` is what it must agree with, in the form of `core.grammar`; empty for anything.
     """
 
     seed: int
@@ -37,6 +44,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[int, float] = {}
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    repetition_penalty: float = 1.0
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop_ids: tuple[int, ...] = ()
+    skip_special_tokens: bool = True
+    grammar: str = ""
 
     @property
     def greedy(self) -> bool:
@@ -44,11 +58,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def penalised(self) -> bool:
-        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
 
     @property
     def warped(self) -> bool:
-        """True if anything but the temperature can change which token is drawn."""
+        """True if anything but the temperature and the grammar can change which token is drawn."""
         filtered = self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
         return self.penalised or bool(self.logit_bias) or (filtered and not self.greedy)
 
@@ -68,8 +82,17 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             _within("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
         if len(self.stop) > MAX_STOPS or "" in self.stop:
             raise InvalidRequest("stop", f"stop takes at most {MAX_STOPS} strings, none of them empty")
-        if self.logprobs is not None:
-            _within("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+        _within("repetition_penalty", self.repetition_penalty, *REPETITION_PENALTIES)
+        _within("min_tokens", self.min_tokens, 0, self.max_tokens)
+        if len(self.stop_ids) > MAX_STOP_IDS:
+            raise InvalidRequest("stop_token_ids", f"stop_token_ids takes at most {MAX_STOP_IDS} tokens")
+        for token in self.stop_ids:
+            _within("stop_token_ids", token, 0, vocab_size - 1)
+        if self.ignore_eos and self.grammar:
+            raise InvalidRequest("ignore_eos", "ignore_eos cannot be set with a grammar: an answer ends where it does")
+        for field, number in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if number is not None:
+                _within(field, number, 0, MAX_TOP_LOGPROBS)
 
 
 def _within(field: str, value: float, low: float, high: float) -> None:

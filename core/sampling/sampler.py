@@ -3,8 +3,8 @@
 Draft and target engine, and the replay of recorded answers, all draw through `score`, so they follow one law.
 
 The adjusted logits z are not divided by the temperature T. The token is argmax(z + T * gumbel), which is a sample of
-softmax(z / T). At T = 0 the same line gives the most likely token. The order is: penalties, logit bias, top-k, top-p,
-min-p, each applied to what the step before it left.
+softmax(z / T). At T = 0 the same line gives the most likely token. The order is: what is allowed, penalties, logit bias,
+top-k, top-p, min-p, each applied to what the step before it left.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple
 
 from core.arrays import Array, converted, namespace, on_cpu
-from core.sampling.filters import apply_filters, change_rows, column, selected_rows
+from core.sampling.filters import BANNED, apply_filters, change_rows, column, selected_rows
 from core.sampling.gumbel import Ids, NoiseWindow, num_ids
 from core.sampling.params import SamplingParams
 
@@ -29,7 +29,8 @@ class Sampling(NamedTuple):
     """The sampling state of one session in a pass. Row j follows the first j of the `proposed` tokens.
 
     `noise` is the session's, made from the request's seed and choice. The token of row j stands at absolute position
-    `first_position + j`. `history` counts the generated tokens before row 0; only penalties read it.
+    `first_position + j`. `history` counts the generated tokens before row 0; only penalties read it. The tokens of the
+    `prompt` are penalised as repeated, too. `allowed`, bool [rows, V], bans the other tokens; None bans nothing.
     """
 
     params: SamplingParams
@@ -37,6 +38,13 @@ class Sampling(NamedTuple):
     first_position: int
     history: GeneratedCounts
     proposed: Sequence[int] = ()
+    prompt: Sequence[int] = ()
+    allowed: Any = None
+
+    @property
+    def adjusted(self) -> bool:
+        """Whether its logits are changed one session at a time, not together with those of others."""
+        return self.allowed is not None or self.params.penalised or bool(self.params.logit_bias)
 
     @property
     def rows(self) -> int:
@@ -61,7 +69,7 @@ def score(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Array
     session costs no launch or synchronisation, unless it has penalties or a bias or its noise has to be made.
     """
     z: Array = logits[:, : num_ids(ids)]
-    if all(one.params.greedy and not one.params.warped for one in sessions):
+    if not any(one.adjusted or one.params.warped or not one.params.greedy for one in sessions):
         return z
     batch = max(1, (CPU_BATCH if on_cpu(z.device) else GPU_BATCH) // num_ids(ids))
     scores: Array = _joined([_score(rows, some, ids) for rows, some in _batches(z, sessions, batch)])
@@ -82,7 +90,7 @@ def _batches(z: Array, sessions: Sequence[Sampling], most_rows: int) -> Iterator
 
 
 def _score(z: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Any:
-    if any(one.params.penalised or one.params.logit_bias for one in sessions):
+    if any(one.adjusted for one in sessions):
         ends = accumulate((one.rows for one in sessions), initial=0)
         parts = [z[begin:end] for begin, end in pairwise(ends)]
         z = _joined([_adjusted(rows, one, ids) for one, rows in zip(sessions, parts, strict=True)])
@@ -99,19 +107,30 @@ def _score(z: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Any:
 
 
 def _adjusted(logits: Array, one: Sampling, ids: Ids[Array]) -> Any:
-    """The logits of one session after penalties and bias; `logits` itself is left unchanged."""
-    z, params = logits, one.params
+    """The logits of one session after bans, penalties and bias; `logits` itself is left unchanged."""
+    z, params, xp = logits, one.params, namespace(logits.device)
+    if one.allowed is not None:
+        z = xp.where(xp.asarray(one.allowed, device=z.device), z, BANNED)
     if params.penalised:
         counts = count_rows(one.history, one.proposed, logits, ids)
+        if params.repetition_penalty != 1.0:
+            z = _repeated(z, counts > 0, one, ids)
         generated = converted(counts > 0, "float32")
         z = z - counts * params.frequency_penalty - generated * params.presence_penalty
     if params.logit_bias:
         bias = _zeros((num_ids(ids) + 1,), z)
-        xp = namespace(z.device)
         values = xp.asarray(list(params.logit_bias.values()), dtype=z.dtype, device=z.device)
         bias[_columns(list(params.logit_bias), ids, z)] = values
         z = z + bias[:-1]
     return z
+
+
+def _repeated(z: Array, generated: Array, one: Sampling, ids: Ids[Array]) -> Any:
+    """Less likely what stands in the prompt or was generated: its logit is divided or, below 0, multiplied."""
+    xp, penalty = namespace(z.device), one.params.repetition_penalty
+    read = xp.zeros((num_ids(ids) + 1,), dtype=generated.dtype, device=z.device)
+    read[_columns(list(set(one.prompt)), ids, z)] = True
+    return xp.where(generated | read[:-1], xp.where(z > 0, z / penalty, z * penalty), z)
 
 
 def count_rows(history: GeneratedCounts, proposed: Sequence[int], logits: Array, ids: Ids[Array]) -> Any:

@@ -14,7 +14,7 @@ from core.verify.session import VerifySession
 class ScheduledRows(NamedTuple):
     """One session's part: tokens that follow its cached ones, the last `proposals` of them uncommitted.
 
-    `source` has proposed them.
+    `source` has proposed them. `scored` of the rows are of a prompt whose logits are wanted; they come first.
     """
 
     session: VerifySession
@@ -22,6 +22,7 @@ class ScheduledRows(NamedTuple):
     proposals: tuple[int, ...]
     num_logits: int
     source: Source = "draft"
+    scored: int = 0
 
     @property
     def rows(self) -> Rows:
@@ -40,5 +41,7 @@ def gather(sessions: Scheduler, model: Model, prefill_chunk: int) -> list[Schedu
             cached = sessions.recall(session)
             chunk = tokens[cached : cached + prefill_chunk]
             prefill_chunk -= len(chunk)
-            feeds.append(ScheduledRows(session, chunk, (), int(cached + len(chunk) == session.length)))
+            drawn = int(cached + len(chunk) == session.length)
+            scored = len(chunk) - drawn if session.scores_prompt else 0
+            feeds.append(ScheduledRows(session, chunk, (), scored + drawn, scored=scored))
     return feeds

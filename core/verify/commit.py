@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from core.errors import InvalidRequest
 from core.generation import FinishReason, GenerationRequest, Run, Source, TokenLogprob
+from core.sampling.params import SamplingParams
 from core.text.detokenizer import TextStream
 
 
@@ -21,7 +22,7 @@ class Chain:
 
     `tokens` is the prompt and everything generated; `counts` counts the generated tokens. A request that already holds
     generated tokens continues exactly where it stopped. `context` is the most tokens that the target can hold.
-    `eos_ids` are the target's own.
+    `eos_ids` are the target's own; `end_ids` are the tokens that end this answer.
     """
 
     def __init__(
@@ -38,9 +39,9 @@ class Chain:
         self.choice = request.choice
         self.counts: Counter[int] = Counter()
         self.finish_reason: FinishReason | None = None
-        self._eos_ids = frozenset(eos_ids)
+        self.end_ids = frozenset(() if request.params.ignore_eos else eos_ids) | frozenset(request.params.stop_ids)
         self._context = context
-        self._text = _stop_watch(tokenizer, request.params.stop)
+        self._text = _stop_watch(tokenizer, request.params)
         for token in request.tokens[request.prompt_length :]:
             self._append(token)
 
@@ -89,7 +90,7 @@ class Chain:
     def _append(self, token: int) -> None:
         self.tokens.append(token)
         self.counts[token] += 1
-        if token in self._eos_ids or self._completes_stop(token):
+        if token in self.end_ids or self._completes_stop(token):
             self.finish_reason = "stop"
         elif self.remaining <= 0:
             self.finish_reason = "length"
@@ -101,9 +102,9 @@ class Chain:
         return self._text.stopped
 
 
-def _stop_watch(tokenizer: Tokenizer | None, stop: tuple[str, ...]) -> TextStream | None:
-    if not stop:
+def _stop_watch(tokenizer: Tokenizer | None, params: SamplingParams) -> TextStream | None:
+    if not params.stop:
         return None
     if tokenizer is None:
         raise InvalidRequest("stop", "stop strings need a tokenizer, and this engine runs without one")
-    return TextStream(tokenizer, stop)
+    return TextStream(tokenizer, params.stop, params.skip_special_tokens)

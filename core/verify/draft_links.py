@@ -222,9 +222,10 @@ class DraftLinks:
         link = session.link
         if link is None:
             return
-        drafted = link.proposal[: len(run.tokens)] if run.proposed and run.source != "draft" else ()
+        whole = run.source == "draft" and session.grammar is None  # a grammar cuts what it does not allow
+        drafted = link.proposal[: len(run.tokens)] if run.proposed and not whole else ()
         link.committed(run.tokens)
-        if run.proposed and run.source == "draft":
+        if run.proposed and whole:
             link.estimates.acceptance.observe(max(link.num_asked, run.proposed), run.proposed, run.accepted)
         _observe(link, drafted, run.tokens)
 

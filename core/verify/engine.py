@@ -9,13 +9,15 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise
 from typing import NamedTuple
 
+import msgspec
 import torch
 
 from core.errors import ConfigError, InvalidRequest, OutOfPages
 from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run
+from core.grammar.matching import Grammars
 from core.model.base import Model
 from core.policy.draft_policy import DraftPolicy, Readiness
 from core.sampling.sampler import Sampling, sample
@@ -68,12 +70,14 @@ class VerifyEngine:
         self.config = config
         self.counts: Counter[str] = Counter()
         self.policy = DraftPolicy()
+        self.grammars = Grammars(vocabulary)
         self._model = model
         self._vocabulary = vocabulary
         self._clock = clock
         self._sessions = Scheduler(model, config.max_sessions, self.counts)
         self._links = DraftLinks(self.policy, self.counts, num_valid=vocabulary.num_valid, lease=config.draft_lease)
         self._sources = Sources(self.policy, config.lookup)
+        self._failures: list[tuple[int, InvalidRequest]] = []
         self._progressed: list[VerifySession] = []  # sessions that have committed since they were last guessed for
         self._waiting_since: float | None = None
         self._ended: float | None = None  # the last pass; None if there has been nothing to do since
@@ -120,6 +124,11 @@ class VerifyEngine:
         """See `DraftPolicy.declined`."""
         return self.policy.declined(len(self._sessions), self.config.num_speculative_tokens)
 
+    def failures(self) -> list[tuple[int, InvalidRequest]]:
+        """Sessions that ended in the last pass because their grammar gave up, and why."""
+        failures, self._failures = self._failures, []
+        return failures
+
     def wait(self) -> float | None:
         """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
         self._sessions.admit()
@@ -150,11 +159,14 @@ class VerifyEngine:
         feeds, logits = self._forward()
         drawn: list[_Drawn] = []
         for feed, rows in zip(feeds, torch.split(logits, [feed.num_logits for feed in feeds]), strict=True):
-            if feed.num_logits:
-                drawn += [_Drawn(session, feed, rows) for session in self._sessions.share(feed.session)]
+            if feed.scored:
+                self._score_prompt(feed, rows[: feed.scored])
+            if feed.num_logits > feed.scored:
+                drawn += [_Drawn(session, feed, rows[feed.scored :]) for session in self._sessions.share(feed.session)]
             else:
                 self._sessions.keep(feed.session)
-        for one, tokens in zip(drawn, self._draw(drawn, logits), strict=True):
+        drawn, tokens_drawn = self._draw(drawn, logits)
+        for one, tokens in zip(drawn, tokens_drawn, strict=True):
             runs.append((one.session.number, self._commit(one, tokens)))
         unfinished = [one.session for one in drawn if one.session.chain.finish_reason is None]
         ended = self._clock()
@@ -175,8 +187,18 @@ class VerifyEngine:
         leader = None
         if chain.finish_reason is None:  # else there is nothing to compute, nor to wait for
             leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
-        sources = self._sources.open(request, chain, of_sources)
-        return VerifySession(secrets.randbits(63), chain, sources, of_draft, leader, always_draft=request.always_draft)
+        grammar = self.grammars.begin(request.params.grammar) if request.params.grammar else None
+        if grammar is not None:
+            grammar.advance(request.tokens[request.prompt_length :])
+        return VerifySession(
+            secrets.randbits(63),
+            chain,
+            self._sources.open(request, chain, of_sources, grammar),
+            of_draft,
+            leader,
+            always_draft=request.always_draft,
+            grammar=grammar,
+        )
 
     def _complete(self) -> list[VerifySession]:
         """Sessions that were resumed with a complete answer: there is nothing to compute."""
@@ -216,25 +238,56 @@ class VerifyEngine:
             return feeds, logits
         return [], torch.empty(0)
 
-    def _draw(self, drawn: Sequence[_Drawn], logits: torch.Tensor) -> list[list[int]]:
-        """Draw the target's token for every row of every session, in one transfer from the device."""
+    def _draw(self, drawn: Sequence[_Drawn], logits: torch.Tensor) -> tuple[list[_Drawn], list[list[int]]]:
+        """Draw the target's token for every row of every session, in one transfer from the device.
+
+        Returns the sessions as well: those whose grammar gives up have ended, and the others know nothing of it.
+        """
+        samplings = [self._sampling(one) for one in drawn]
+        failed = [one.session.grammar is not None and bool(one.session.grammar.fault) for one in drawn]
+        for one in compress(drawn, failed):
+            self._fail(one.session)
+        drawn = [one for one, gone in zip(drawn, failed, strict=True) if not gone]
+        sessions = [one for one, gone in zip(samplings, failed, strict=True) if not gone]
         if not drawn:
-            return []
-        sessions = [
-            Sampling(one.chain.params, one.noise, one.length, one.chain.counts, feed.proposals)
-            for one, feed, _ in drawn
-        ]
+            return [], []
         ends = list(accumulate(one.rows for one in sessions))
-        if ends[-1] > len(logits):  # a prompt's row is drawn from by all who share it
+        if ends[-1] != len(logits):  # a prompt's row is drawn from by all who share it; others are only scored
             logits = torch.cat([one.logits for one in drawn])
         tokens = sample(logits, sessions, self._vocabulary.num_valid)
-        return [tokens[begin:end] for begin, end in pairwise([0, *ends])]
+        return drawn, [tokens[begin:end] for begin, end in pairwise([0, *ends])]
+
+    def _sampling(self, drawn: _Drawn) -> Sampling:
+        session, proposals = drawn.session, drawn.feed.proposals
+        chain = session.chain
+        prompt = chain.tokens[: chain.prompt_length] if chain.params.repetition_penalty != 1.0 else ()
+        allowed = session.allowed(proposals, self._vocabulary.num_valid)
+        return Sampling(chain.params, session.noise, session.length, chain.counts, proposals, prompt, allowed)
+
+    def _fail(self, session: VerifySession) -> None:
+        assert session.grammar is not None
+        message = f"the grammar gave up after {session.chain.num_generated} tokens: {session.grammar.fault}"
+        self._failures.append((session.number, InvalidRequest("grammar", message)))
+        self._finish(session)
+
+    def _score_prompt(self, feed: ScheduledRows, logits: torch.Tensor) -> None:
+        """Note the logprobs of the tokens that follow those of a chunk of the prompt."""
+        session = feed.session
+        begin = self._model.num_cached(session.number) - len(feed.tokens)
+        following = session.chain.tokens[begin + 1 : begin + 1 + len(logits)]
+        del session.prompt_logprobs[begin:]  # of before a preemption
+        session.prompt_logprobs += token_logprobs(logits, following, session.chain.params.prompt_logprobs or 0)
 
     def _commit(self, drawn: _Drawn, tokens: list[int]) -> Run:
         session, proposals = drawn.session, drawn.feed.proposals
+        first = session.chain.num_generated == 0
         top = session.chain.params.logprobs
         logprobs = () if top is None else token_logprobs(drawn.logits, tokens, top)
         run = session.chain.commit(tokens, proposals, logprobs, drawn.feed.source)
+        if first and drawn.feed.session.prompt_logprobs:
+            run = msgspec.structs.replace(run, prompt_logprobs=tuple(drawn.feed.session.prompt_logprobs))
+        if session.grammar is not None:
+            session.grammar.advance(run.tokens)
         self._links.committed(session, run)
         self._sources.committed(session.sources, run.tokens)
         self._sessions.keep(session)

@@ -83,7 +83,8 @@ class Scheduler:
 
     def recall(self, session: VerifySession) -> int:
         """Reuse what other sessions have computed meanwhile; returns the number of cached tokens."""
-        self._counts["prefix_hit_tokens"] += self._model.recall(session.number, session.chain.tokens)
+        if not session.scores_prompt:
+            self._counts["prefix_hit_tokens"] += self._model.recall(session.number, session.chain.tokens)
         return self._model.num_cached(session.number)
 
     def keep(self, session: VerifySession) -> None:
@@ -125,7 +126,7 @@ class Scheduler:
     def _open(self, session: VerifySession) -> int:
         """Returns the number of its tokens that were cached already."""
         self._model.open(session.number)
-        return self._model.recall(session.number, session.chain.tokens)
+        return 0 if session.scores_prompt else self._model.recall(session.number, session.chain.tokens)
 
     def _count(self, begun: VerifySession, hit: int) -> None:
         self._counts["prompt_tokens"] += begun.length

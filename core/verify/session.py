@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from core.generation import TokenLogprob
+from core.grammar.matching import Allowed, GrammarState
 from core.sampling.gumbel import NoiseWindow
 from core.verify.commit import Chain
 from core.verify.sources import GENERAL, NOTHING, Proposal, SessionSources, better
@@ -14,6 +19,9 @@ if TYPE_CHECKING:
 
 class VerifySession:
     """`link` is the session's draft, which `core.verify.draft_links` alone sets and changes; `sources` are the others.
+
+    `grammar` is the state of the answer's grammar, if it has one. `prompt_logprobs` are those of the prompt's tokens,
+    from the second, as far as they are computed.
 
     `leader` computes this session's prompt, which is then forked; `followers` are those whose leader this one is.
     `max_proposed` is the most tokens of a draft that a pass may be given; with `always_draft` that many are always
@@ -29,6 +37,7 @@ class VerifySession:
         leader: VerifySession | None = None,
         *,
         always_draft: bool = False,
+        grammar: GrammarState | None = None,
     ) -> None:
         self.number = number
         self.chain = chain
@@ -36,6 +45,8 @@ class VerifySession:
         self.noise = NoiseWindow(chain.params.seed, chain.choice)
         self.max_proposed = max_proposed
         self.always_draft = always_draft
+        self.grammar = grammar
+        self.prompt_logprobs: list[TokenLogprob] = []
         self.link: DraftLink | None = None
         self.leader = leader
         self.followers: list[VerifySession] = []
@@ -58,8 +69,31 @@ class VerifySession:
 
     @property
     def drafted(self) -> tuple[int, ...]:
-        """The tokens of the draft that are there now."""
-        return () if self.link is None else self.link.proposal[: self.num_requested]
+        """The tokens of the draft that are there now, as far as the grammar allows them."""
+        drafted = () if self.link is None else self.link.proposal[: self.num_requested]
+        return drafted if self.grammar is None else drafted[: self.grammar.valid(drafted)]
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the logits of its prompt are still wanted, so that it cannot be taken from the cache."""
+        if self.chain.params.prompt_logprobs is None or self.chain.num_generated:
+            return False
+        return len(self.prompt_logprobs) < self.chain.prompt_length - 1
+
+    def allowed(self, proposed: Sequence[int], num_ids: int) -> Allowed | None:
+        """The ids that may follow the first j of the proposed tokens, bool [1 + proposed, ids]; None for all of them.
+
+        None that ends the answer may be among its first `min_tokens`, but where the grammar has come to its end.
+        """
+        too_short = max(0, self.chain.params.min_tokens - self.chain.num_generated)
+        if self.grammar is None and not too_short:
+            return None
+        rows = 1 + len(proposed)
+        allowed = np.ones((rows, num_ids), np.bool_) if self.grammar is None else self.grammar.allowed(proposed)
+        going_on = allowed[:too_short].copy()
+        going_on[:, list(self.chain.end_ids)] = False
+        allowed[:too_short] = np.where(going_on.any(-1, keepdims=True), going_on, allowed[:too_short])
+        return allowed
 
     def proposal(self) -> Proposal:
         """The best tokens to verify if a pass began now; none while followers share the pass."""

@@ -1,6 +1,6 @@
 """Proposals that need no draft: looked up in what a session has said and read, in earlier answers, in a prediction.
 
-Each source guesses after every pass, and every guess is compared with what the next pass commits, proposed or not. So
+And what the grammar of an answer forces, which is certain. Each source guesses after every pass, and every guess is compared with what the next pass commits, proposed or not. So
 the chance of a guess is measured without a row of the target, by source and kind of guess. Of the guesses for a session
 the one with most tokens expected to be accepted is proposed, as far as its tokens are worth their rows, unless a draft
 is expected to have more accepted.
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from core.generation import GenerationRequest, Source
+from core.grammar.matching import GrammarState
 from core.policy.acceptance import MOST_SUPPORT, Kind, TokenChances
 from core.policy.draft_policy import DraftPolicy
 from core.verify.commit import Chain
@@ -133,13 +134,21 @@ class Prediction:
 class SessionSources:
     """What can be looked up for one session, and `proposal`, the best of it for the next pass.
 
-    No more than `most` tokens are proposed. `owner` is whose answers may be looked up, None for nobody's; with `store`
+    No more than `most` tokens are proposed, and none that the `grammar` forbids. `owner` is whose answers may be looked up, None for nobody's; with `store`
     this answer joins them.
     """
 
-    def __init__(self, chain: Chain, request: GenerationRequest, most: int, config: LookupConfig) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        request: GenerationRequest,
+        most: int,
+        config: LookupConfig,
+        grammar: GrammarState | None = None,
+    ) -> None:
         self.chain = chain
         self.most = most
+        self.grammar = grammar
         self.own = TextIndex(chain.tokens) if most and config.own_text else None
         self.prediction = Prediction(request.prediction) if most and request.prediction else None
         if self.prediction is not None:
@@ -159,9 +168,11 @@ class Sources:
         self._policy = policy
         self._chances: dict[Source, TokenChances] = {"own_text": TokenChances(), "answers": TokenChances()}
 
-    def open(self, request: GenerationRequest, chain: Chain, most: int) -> SessionSources:
+    def open(
+        self, request: GenerationRequest, chain: Chain, most: int, grammar: GrammarState | None = None
+    ) -> SessionSources:
         """The sources of a session to which at most so many tokens are proposed for a pass."""
-        return SessionSources(chain, request, most, self._config)
+        return SessionSources(chain, request, most, self._config, grammar)
 
     def propose(self, sessions: Iterable[tuple[SessionSources, str]], num_running: int) -> None:
         """Guess for each of these sessions, given with its task, before a pass over `num_running`."""
@@ -177,6 +188,8 @@ class Sources:
     def committed(self, session: SessionSources, tokens: Sequence[int]) -> None:
         """Learn from the tokens of a pass which guesses for it were right."""
         for guess in session.guesses:
+            if guess.source == "grammar":
+                continue
             chances = self._chances_of(session, guess.source)
             for token, guessed, kind in zip(tokens, guess.tokens, guess.kinds, strict=False):
                 chances.observe(kind, right=token == guessed)
@@ -195,6 +208,8 @@ class Sources:
         text, most = session.chain.tokens, session.chain.limit_proposals(session.most)
         if not most:
             return
+        if session.grammar is not None and (forced := session.grammar.forced()[:most]):
+            yield Guess("grammar", tuple(forced), (), (1.0,) * len(forced))
         if session.own is not None:
             yield self._looked_up(session, "own_text", session.own.match(text), most)
         if session.owner is not None and (answers := self.memory.of((session.owner, task))) is not None:
@@ -216,7 +231,8 @@ class Sources:
             tokens.append(token)
             kinds.append(kind)
             chances.append(chance)
-        return Guess(source, tuple(tokens), tuple(kinds), tuple(chances))
+        valid = len(tokens) if session.grammar is None else session.grammar.valid(tokens)
+        return Guess(source, tuple(tokens[:valid]), tuple(kinds[:valid]), tuple(chances[:valid]))
 
     def _chances_of(self, session: SessionSources, source: Source) -> TokenChances:
         if source == "prediction" and session.prediction is not None:

@@ -64,6 +64,10 @@ class Verifier(EngineThread):
         """Start the choices of one prompt; the future holds their sessions, or the `InvalidRequest`."""
         return self.call(lambda: self._open(choices, sink))
 
+    def prepare(self, grammar: str) -> None:
+        """Compile a grammar ahead of `open`, on the thread of the caller. Raises `InvalidRequest`."""
+        self._engine.grammars.begin(grammar)
+
     def close(self, numbers: Iterable[int]) -> Future[None]:
         """End sessions early: no further run comes out of them."""
         return self.call(lambda: self._close(numbers))
@@ -108,6 +112,11 @@ class Verifier(EngineThread):
         self._runs += runs
         if any(number in self._unheard for number, _ in runs):
             self._deliver()
+        for number, failure in self._engine.failures():
+            self._unheard.discard(number)
+            if number in self._sinks:
+                index, sink = self._sinks.pop(number)
+                sink(index, failure)
         return wait
 
     def _receive(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llguidance import LLMatcher
 
 from core.generation import GenerationRequest, TokenLogprob
 from core.sampling.params import SamplingParams
@@ -52,6 +53,7 @@ class Answer:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     text: str = ""
     finish_reason: str | None = None
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
 
 
 Guess = tuple[int, int, int]  # how far behind the draft is, right guesses, then wrong ones
@@ -74,11 +76,27 @@ def generate(request: GenerationRequest, context: int, truth: Sequence[int], gue
         for _, run_out in engine.step():
             answer.tokens += run_out.tokens
             answer.logprobs += run_out.logprobs
+            answer.prompt_logprobs += run_out.prompt_logprobs
             answer.text += "".join(text.push(token) for token in run_out.tokens)
             answer.finish_reason = run_out.finish_reason
         passes += 1
     answer.text += text.flush()
     return answer
+
+
+GRAMMARS = [
+    LLMatcher.grammar_from_regex("(end|stop|dot)(, (end|stop|[0-9]{2,5}))*!"),
+    LLMatcher.grammar_from_json_schema(
+        {"properties": {"stop": {"type": "boolean"}, "end": {"enum": ["the end", "no end"]}}, "required": ["end"]}
+    ),
+    'start: thought "{" NUMBER "}"\nthought[lazy]: /[^!]*!/\nNUMBER: /[1-9][0-9]*/',
+]
+
+
+def agreeing(law: dict[str, Any]) -> dict[str, Any]:
+    """Without what the request would be refused for."""
+    law = law | {"min_tokens": min(law.get("min_tokens", 0), law["max_tokens"])}
+    return law | ({"ignore_eos": False} if "grammar" in law else {})
 
 
 LAWS = st.fixed_dictionaries(
@@ -96,8 +114,15 @@ LAWS = st.fixed_dictionaries(
         "logit_bias": st.dictionaries(st.integers(0, VOCAB - 1), st.floats(-100.0, 6.0), max_size=3),
         "logprobs": st.just(3),
         "stop": st.lists(st.text("enodtsp!", min_size=1, max_size=4), max_size=3).map(tuple),
+        "skip_special_tokens": st.booleans(),
+        "stop_ids": st.lists(st.sampled_from(LETTERS), max_size=2).map(tuple),
+        "repetition_penalty": st.floats(0.1, 5.0),
+        "min_tokens": st.integers(0, 12),
+        "ignore_eos": st.booleans(),
+        "prompt_logprobs": st.just(2),
+        "grammar": st.sampled_from(GRAMMARS),
     },
-)
+).map(agreeing)
 GUESSES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=6)
 
 
@@ -125,3 +150,4 @@ def test_speculation_shows_in_nothing_but_speed(
     assert generate(request, context, plain.tokens, guesses) == plain
     assert plain.finish_reason == "stop" or len(plain.tokens) == min(law["max_tokens"], room)
     assert max(plain.tokens) < VOCAB
+    assert len(plain.prompt_logprobs) == (len(prompt) - 1 if "prompt_logprobs" in law else 0)

@@ -39,6 +39,9 @@ class ScriptedEngine:
     def step(self) -> list[tuple[int, Run]]:
         return self.runs
 
+    def failures(self) -> list[object]:
+        return []
+
     def outgoing(self) -> list[object]:
         return []
 

@@ -1,0 +1,132 @@
+"""Grammars from what clients send: a JSON schema, a regular expression, a list of choices, a Lark grammar.
+
+JSON is written as `json.dumps` does, with one space behind a comma or a colon. So all between the values is certain,
+and can be proposed. Whoever wants other spaces says so with a pattern.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from llguidance import LLMatcher
+
+from core.errors import InvalidRequest
+
+MAX_GRAMMAR = 1 << 18  # characters; a tenth of a second to compile
+
+Path = tuple[str | int, ...]
+
+_IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_IN_LISTS = ("prefixItems", "allOf", "anyOf", "oneOf")
+_ALONE = ("items", "additionalProperties", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames")
+_SHARED = ("$defs", "definitions")
+
+
+def of_json_schema(
+    schema: Mapping[str, Any], field: str, *, strict: bool = True, whitespace: str | None = None
+) -> str:
+    """JSON that is valid against `schema`, a JSON schema of draft 2020-12 or before.
+
+    `whitespace` is a regular expression of what may stand between tokens of JSON. Raises `InvalidRequest` for `field`,
+    with the path in the schema at fault. Unless `strict`, keywords that cannot be enforced are ignored.
+    """
+    grammar = _of_schema(schema, strict, whitespace)
+    _check_size(grammar, field)
+    if LLMatcher.validate_grammar(grammar):
+        path, complaint = _fault(schema, strict)
+        raise InvalidRequest(f"{field}{_written(path)}", f"'{field}{_written(path)}': {complaint}")
+    return grammar
+
+
+def of_json_object(field: str, whitespace: str | None = None) -> str:
+    """Any JSON object."""
+    return of_json_schema({"type": "object"}, field, whitespace=whitespace)
+
+
+def of_regex(regex: str, field: str) -> str:
+    """Text that the whole of `regex` matches, in the syntax of Rust's crate regex; it has no look-around."""
+    return checked(LLMatcher.grammar_from_regex(regex), field)
+
+
+def of_choice(choices: Sequence[str], field: str) -> str:
+    """One of these texts."""
+    if not choices or "" in choices:
+        raise InvalidRequest(field, f"'{field}' must be a list of texts, none of them empty")
+    return checked("start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices), field)
+
+
+def of_lark(grammar: str, field: str) -> str:
+    """A context-free grammar in the Lark dialect of llguidance, or in GBNF."""
+    if "::=" in grammar:
+        from llguidance.gbnf_to_lark import any_to_lark
+
+        try:
+            grammar = any_to_lark(grammar)
+        except Exception as error:  # the converter has no exception of its own
+            raise InvalidRequest(field, f"'{field}': {error}") from error
+    return checked(grammar, field)
+
+
+def checked(grammar: str, field: str) -> str:
+    """`grammar` itself; raises `InvalidRequest` for `field` if it is none."""
+    _check_size(grammar, field)
+    if complaint := LLMatcher.validate_grammar(grammar):
+        raise InvalidRequest(field, f"'{field}': {_first_line(complaint)}")
+    return grammar
+
+
+def _check_size(grammar: str, field: str) -> None:
+    if len(grammar) > MAX_GRAMMAR:
+        raise InvalidRequest(field, f"'{field}' has {len(grammar)} characters; a grammar has at most {MAX_GRAMMAR}")
+
+
+def _of_schema(schema: Mapping[str, Any], strict: bool, whitespace: str | None = None) -> str:
+    spaces: dict[str, Any] = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+    if whitespace is not None:
+        spaces = {"whitespace_pattern": whitespace}
+    return LLMatcher.grammar_from_json_schema(dict(schema), overrides={**spaces, "lenient": not strict})
+
+
+def _fault(schema: Mapping[str, Any], strict: bool) -> tuple[Path, str]:
+    """The path of the innermost schema that is refused by itself, and what is said of it."""
+    path: Path = ()
+    inner: Mapping[str, Any] = schema
+    shared = {key: schema[key] for key in _SHARED if key in schema}
+    complaint = LLMatcher.validate_grammar(_of_schema(schema, strict))
+    while found := next(_refused(inner, shared, strict), None):
+        step, inner, complaint = found
+        path += step
+    return path, _first_line(complaint)
+
+
+def _refused(
+    schema: Mapping[str, Any], shared: Mapping[str, Any], strict: bool
+) -> Iterator[tuple[Path, Mapping[str, Any], str]]:
+    for step, inner in _subschemas(schema):
+        own = inner if step[0] in _SHARED else {**shared, **inner}
+        if complaint := LLMatcher.validate_grammar(_of_schema(own, strict)):
+            yield step, inner, complaint
+
+
+def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    for key, value in schema.items():
+        within: Iterator[tuple[Path, Any]] = iter(())
+        if key in _IN_OBJECTS and isinstance(value, dict):
+            within = (((key, name), inner) for name, inner in value.items())
+        elif key in _IN_LISTS and isinstance(value, list):
+            within = (((key, index), inner) for index, inner in enumerate(value))
+        elif key in _ALONE:
+            within = iter([((key,), value)])
+        yield from ((step, inner) for step, inner in within if isinstance(inner, dict))
+
+
+def _written(path: Path) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+
+
+def _first_line(complaint: str) -> str:
+    """What is wrong, without the picture of where."""
+    lines = [line.strip() for line in complaint.splitlines() if line.strip()]
+    return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
