@@ -24,9 +24,7 @@ _ALONE = ("items", "additionalProperties", "additionalItems", "not", "if", "then
 _SHARED = ("$defs", "definitions")
 
 
-def of_json_schema(
-    schema: Mapping[str, Any], field: str, *, strict: bool = True, whitespace: str | None = None
-) -> str:
+def of_json_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True, whitespace: str | None = None) -> str:
     """JSON that is valid against `schema`, a JSON schema of draft 2020-12 or before.
 
     `whitespace` is a regular expression of what may stand between tokens of JSON. Raises `InvalidRequest` for `field`,

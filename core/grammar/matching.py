@@ -69,9 +69,7 @@ class Grammars:
     def _tokenizer(self) -> LLTokenizer:
         """It takes a quarter of a second to make for 49,152 ids."""
         vocabulary = self._vocabulary
-        return LLTokenizer(
-            vocabulary.raw.to_str(), n_vocab=vocabulary.num_valid, eos_token=list(vocabulary.eos_ids)
-        )
+        return LLTokenizer(vocabulary.raw.to_str(), n_vocab=vocabulary.num_valid, eos_token=list(vocabulary.eos_ids))
 
     @cached_property
     def _executor(self) -> LLExecutor:

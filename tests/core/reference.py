@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from core.sampling.params import SamplingParams
 
@@ -27,14 +27,21 @@ def gumbel(seed: int, choice: int, position: int, token: int) -> float:
 
 
 def warped(
-    logits: Sequence[float], params: SamplingParams, counts: Mapping[int, int], num_valid: int
+    logits: Sequence[float],
+    params: SamplingParams,
+    counts: Mapping[int, int],
+    num_valid: int,
+    prompt: Collection[int] = (),
+    banned: Collection[int] = (),
 ) -> dict[int, float]:
     """Token -> z of the tokens that may be drawn."""
     z = {}
-    for token in range(num_valid):
-        count = counts.get(token, 0)
+    for token in set(range(num_valid)) - set(banned):
+        count, logit = counts.get(token, 0), logits[token]
+        if count or token in prompt:
+            logit *= params.repetition_penalty if logit <= 0 else 1 / params.repetition_penalty
         penalty = count * params.frequency_penalty + (count > 0) * params.presence_penalty
-        z[token] = logits[token] - penalty + params.logit_bias.get(token, 0.0)
+        z[token] = logit - penalty + params.logit_bias.get(token, 0.0)
     if params.temperature < 1e-5:
         return z
     ranked = sorted(z, key=lambda token: (-z[token], token))

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from core.sampling.gumbel import Ids, NoiseWindow, num_ids
@@ -41,10 +42,13 @@ def filtered(
     num_valid: int,
     history: Mapping[int, int] | None = None,
     proposed: Sequence[int] | None = None,
+    prompt: Sequence[int] = (),
+    allowed: Sequence[Sequence[bool]] | None = None,
 ) -> torch.Tensor:
     """The logits [n, num_valid] to which noise is added; banned tokens are -inf."""
     after = [0] * (len(logits) - 1) if proposed is None else proposed
-    return score(logits, [Sampling(params, GivenNoise(), 0, Counter(history or {}), after)], num_valid)
+    mask = None if allowed is None else np.array(allowed)
+    return score(logits, [Sampling(params, GivenNoise(), 0, Counter(history or {}), after, prompt, mask)], num_valid)
 
 
 def drawn_with(z: torch.Tensor, temperature: float, noise: torch.Tensor) -> torch.Tensor:

@@ -34,6 +34,7 @@ PARAMS = st.builds(
     min_p=st.sampled_from([0.0, 0.0, 0.0, 0.02, 0.3, 1.0]),
     presence_penalty=st.sampled_from([0.0, 0.5, -1.25]),
     frequency_penalty=st.sampled_from([0.0, 0.25, -2.0]),
+    repetition_penalty=st.sampled_from([1.0, 1.0, 2.0, 0.5]),
     logit_bias=st.dictionaries(st.integers(0, VOCAB - 1), QUARTERS | st.sampled_from([-100.0, 100.0]), max_size=3),
 )
 
@@ -63,6 +64,18 @@ def test_any_request_warps_every_row_as_the_reference_does(
         assert of(z[j]) == expected
         assert expected
     assert torch.equal(logits, torch.tensor(rows))
+
+
+@settings(max_examples=200)
+@given(ROWS, PARAMS, TOKENS, TOKENS, st.lists(st.lists(st.booleans(), min_size=VOCAB, max_size=VOCAB), min_size=4))
+def test_what_is_not_allowed_is_banned_before_all_else_and_the_prompt_counts_as_repeated(
+    rows: list[list[float]], params: SamplingParams, history: list[int], prompt: list[int], masks: list[list[bool]]
+) -> None:
+    allowed = [[*mask[:-1], True] for mask in masks[: len(rows)]]  # a grammar leaves a token at any place
+    z = filtered(torch.tensor(rows), params, VOCAB, Counter(history), [3] * (len(rows) - 1), prompt, allowed)
+    for j, row in enumerate(rows):
+        banned = [token for token in range(VOCAB) if not allowed[j][token]]
+        assert of(z[j]) == reference.warped(row, params, Counter(history + [3] * j), VOCAB, prompt, banned)
 
 
 @settings(max_examples=300)

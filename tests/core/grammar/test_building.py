@@ -1,0 +1,125 @@
+"""Grammars from what clients send, and where they are told that a schema cannot be enforced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from core.errors import InvalidRequest
+from core.grammar.building import of_choice, of_json_object, of_json_schema, of_lark, of_regex
+from core.grammar.matching import Grammars
+from core.model_names import locate
+from core.text.tokenizer import Tokenizer, load_tokenizer
+
+FIELD = "response_format.json_schema.schema"
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return load_tokenizer(locate("family:target"))
+
+
+@cache
+def grammars() -> Grammars:
+    return Grammars(tokenizer())
+
+
+def agrees(grammar: str, text: str) -> bool:
+    """Whether the text is a whole answer: all of it is allowed, and so is its end."""
+    state, ids = grammars().begin(grammar), tokenizer().encode_answer(text)
+    if state.valid(ids) < len(ids):
+        return False
+    state.advance(ids)
+    return bool(state.allowed(())[0, tokenizer().eos_ids[0]])
+
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def test_json_is_written_as_python_writes_it() -> None:
+    grammar = of_json_schema(PERSON, FIELD)
+    person = {"name": "Ann", "age": 30}
+    assert agrees(grammar, json.dumps(person))
+    assert not agrees(grammar, json.dumps(person, separators=(",", ":")))
+    assert not agrees(grammar, json.dumps({"name": "Ann"}))
+    assert not agrees(grammar, json.dumps({"name": "Ann", "age": "30"}))
+
+
+def test_other_spaces_are_allowed_where_a_pattern_says_so() -> None:
+    grammar = of_json_schema(PERSON, FIELD, whitespace="[ \\n]*")
+    person = {"name": "Ann", "age": 30}
+    assert agrees(grammar, json.dumps(person, indent=2))
+    assert agrees(grammar, json.dumps(person, separators=(",", ":")))
+    assert not agrees(grammar, '{"name":\t"Ann", "age": 30}')
+
+
+def test_any_object_is_an_object() -> None:
+    grammar = of_json_object("response_format")
+    assert agrees(grammar, '{"a": [1, {"b": null}]}')
+    assert not agrees(grammar, '["a"]')
+
+
+def test_choices_expressions_and_grammars() -> None:
+    choice = of_choice(["yes", 'a "no"'], "guided_choice")
+    assert agrees(choice, "yes")
+    assert agrees(choice, 'a "no"')
+    assert not agrees(choice, "a")
+    assert agrees(of_regex("[a-c]{2}/[0-9]+", "guided_regex"), "ab/12")
+    assert not agrees(of_regex("[a-c]{2}/[0-9]+", "guided_regex"), "ab/")
+    assert agrees(of_lark('start: "(" start ")" | "x"', "guided_grammar"), "((x))")
+    assert agrees(of_lark('root ::= "(" root ")" | "x"', "guided_grammar"), "((x))")
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "said"),
+    [
+        ({"type": "objct"}, "", "objct"),
+        ({"properties": {"a": {"items": {"type": "strng"}}}}, ".properties.a.items", "strng"),
+        ({"anyOf": [{"type": "null"}, {"type": "string", "pattern": "("}]}, ".anyOf[1]", "unclosed group"),
+        ({"$defs": {"b": {"type": 3}}, "properties": {"a": {"$ref": "#/$defs/b"}}}, ".$defs.b", "type must be"),
+        ({"properties": {"a": {"$ref": "#/nowhere"}}}, ".properties.a", "nowhere"),
+        ({"properties": {"a": {"not": {}}}}, ".properties.a", "not"),
+        (
+            {"items": {"type": "integer", "minimum": 3, "maximum": 2}, "minItems": 1, "type": "array"},
+            ".items",
+            "minimum",
+        ),
+    ],
+)
+def test_the_path_in_a_schema_that_is_at_fault_is_named(schema: dict[str, Any], path: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said) as refused:
+        of_json_schema(schema, FIELD)
+    assert refused.value.field == FIELD + path
+    assert "\n" not in str(refused.value)
+
+
+def test_keywords_that_cannot_be_enforced_are_ignored_if_that_is_asked_for() -> None:
+    schema = {"type": "string", "not": {"const": "x"}}
+    assert agrees(of_json_schema(schema, FIELD, strict=False), '"x"')
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: of_regex("(", "guided"),
+        lambda: of_choice([], "guided"),
+        lambda: of_choice(["a", ""], "guided"),
+        lambda: of_lark("start: nothing", "guided"),
+        lambda: of_lark("root ::= (", "guided"),
+        lambda: of_regex("a" * 300_000, "guided"),
+        lambda: of_json_schema({"enum": ["a" * 300_000]}, "guided"),
+    ],
+)
+def test_a_bad_grammar_names_its_field(build: Callable[[], str]) -> None:
+    with pytest.raises(InvalidRequest, match="'guided'") as refused:
+        build()
+    assert refused.value.field == "guided"

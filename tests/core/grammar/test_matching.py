@@ -1,0 +1,93 @@
+"""The state of a grammar: what it allows and forces, and that only committed tokens move it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import InvalidRequest
+from core.grammar.building import of_json_schema, of_regex
+from core.grammar.matching import REMEMBERED, Grammars
+from tests.core.grammar.test_building import FIELD, PERSON, grammars, tokenizer
+
+NAMES = st.text("abc \\\"\n'é中🙂{}", max_size=8)
+PEOPLE = st.builds(lambda name, age: {"name": name, "age": age}, NAMES, st.integers(-99, 99))  # in the schema's order
+GRAMMAR = of_json_schema(PERSON, FIELD)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PEOPLE, st.data())
+def test_looking_ahead_agrees_with_going_there(person: dict[str, Any], data: st.DataObject) -> None:
+    ids = tokenizer().encode_answer(json.dumps(person, ensure_ascii=False))
+    state, walker = grammars().begin(GRAMMAR), grammars().begin(GRAMMAR)
+    at = 0
+    while at < len(ids):
+        proposed = ids[at : at + data.draw(st.integers(1, 7))]
+        assert state.valid(proposed) == len(proposed)
+        rows = state.allowed(proposed)
+        for row, token in zip(rows, proposed, strict=False):
+            assert np.array_equal(row, walker.allowed(())[0])
+            assert row[token]
+            walker.advance([token])
+        assert np.array_equal(rows[-1], walker.allowed(())[0])
+        state.advance(proposed)
+        at += len(proposed)
+    assert set(np.flatnonzero(state.allowed(())[0])) == set(tokenizer().eos_ids)
+    assert not state.fault
+
+
+@settings(max_examples=30, deadline=None)
+@given(PEOPLE)
+def test_forced_tokens_are_the_only_ones_allowed(person: dict[str, Any]) -> None:
+    state, forced = grammars().begin(GRAMMAR), 0
+    for token in tokenizer().encode_answer(json.dumps(person, ensure_ascii=False)):
+        ahead = state.forced()
+        rows = state.allowed(ahead)
+        for row, only in zip(rows, ahead, strict=False):
+            assert list(np.flatnonzero(row)) == [only]
+        forced += len(ahead) > 0
+        if ahead and ahead[0] != token:  # the tokenizer would cut the text otherwise; it is the same text
+            return
+        state.advance([token])
+    assert forced > 1
+
+
+def test_a_token_that_is_not_allowed_ends_what_is_valid() -> None:
+    state = grammars().begin(of_regex("ab[0-9]", "x"))
+    a, b, c, nine = (tokenizer().encode_answer(letter)[0] for letter in "abc9")
+    assert state.valid([a, b, nine]) == 3
+    assert state.valid([a, b, c]) == 2
+    assert state.valid([c]) == 0
+    assert not state.fault
+
+
+def test_states_of_one_grammar_know_nothing_of_each_other() -> None:
+    first, second = grammars().begin(GRAMMAR), grammars().begin(GRAMMAR)
+    before = second.allowed(())
+    first.advance(first.forced())
+    assert np.array_equal(second.allowed(()), before)
+    assert not np.array_equal(first.allowed(()), before)
+
+
+def test_a_token_that_was_not_allowed_is_a_fault_told_in_one_line() -> None:
+    state = grammars().begin(GRAMMAR)
+    state.advance(tokenizer().encode_answer("nothing of the kind"))
+    assert state.fault
+    assert "\n" not in state.fault
+
+
+def test_what_cannot_be_compiled_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="unknown name"):
+        grammars().begin("start: nothing")
+
+
+def test_only_so_many_compiled_grammars_are_kept() -> None:
+    own = Grammars(tokenizer())
+    for number in range(REMEMBERED + 3):
+        own.begin(of_regex(f"{number}", "x"))
+    assert len(own._compiled) == REMEMBERED
