@@ -6,7 +6,8 @@ that serve a slot.
 Rooms, and the rooms each may import (tests/test_layout.py holds this):
 
     sampling    how a token is drawn: request parameters, filters, shared noise     -
-    text        tokenizer, detokenizer, vocabulary check, prompts from files        -
+    parsing     reasoning and calls of tools in what the target says                -
+    text        tokenizer, detokenizer, vocabulary check, prompts from files        parsing
     bundle      what training publishes: content-addressed, live by one rename      -
     tasks       finding tasks in prompts, classifying new prompts into them         -
     family      the shipped target, draft, bundle and held-out prompts              text

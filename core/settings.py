@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from core.errors import ConfigError
+
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+"""A path in a file; a relative one is from where the command runs."""
 
 
 class Section(BaseModel):

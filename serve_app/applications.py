@@ -15,6 +15,7 @@ from ray.serve import Application, RunTarget
 from ray.serve.schema import ApplicationStatus
 
 from core.model.cpu.openmp import TEAM
+from serve_app.access.keys import check
 from serve_app.config import CORE, ROLLOUT, Actors, load_config
 from serve_app.deployments.bundle_applications import QUIET, bundle_targets, deployment, draft_application, target
 from serve_app.deployments.ingress import SpeculativeIngress
@@ -26,7 +27,7 @@ POLL_SECONDS = 0.1
 
 
 def core_application(served: ServedModels) -> Application:
-    """Ingress and verifier."""
+    """Ingress and verifier. Raises `ConfigError` if there are to be API keys and they cannot be read."""
     config = served.config
     verifier = deployment(
         TargetVerifier,
@@ -38,7 +39,8 @@ def core_application(served: ServedModels) -> Application:
     ingress = deployment(
         SpeculativeIngress, config.ingress.actors, max_ongoing_requests=config.ingress.max_ongoing_requests
     )
-    return ingress.bind(served, verifier, secrets.token_bytes(32))
+    keys = {} if config.ingress.keys is None else check(config.ingress.keys)
+    return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
 
 
 def service(args: dict[str, str]) -> Application:

@@ -12,14 +12,17 @@ import re
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from core.distill.memory_files import EXAMPLE, disk_at
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
-from core.settings import Section, read_settings
+from core.parsing.formats import ToolFormat
+from core.settings import AbsolutePath, Section, read_settings
+from serve_app.access_config import ApiKeys, Cors, Limits
 
 CORE = "taskspec"  # the application of ingress and verifier
 ROLLOUT = "taskspec-rollout"  # that of the rollout of bundles
@@ -75,6 +78,11 @@ class Target(Section):
     )
     prefill_chunk: int = Field(256, ge=16, description="prompt tokens a pass may prefill beside running generations")
     max_queued: int = Field(64, ge=1, description="requests that wait per ingress replica; more get a 503")
+    tool_format: ToolFormat | None = Field(
+        None,
+        description="how the model writes calls of tools; null: as its chat template asks for. If it is given, tools "
+        "also work with a template that has none: they are told in the system message",
+    )
     actors: Actors = Actors()
 
 
@@ -124,6 +132,14 @@ class Ingress(Section):
 
     max_choices: int = Field(16, ge=1, description="largest `n` of a request")
     max_ongoing_requests: int = Field(256, ge=1)
+    max_body_bytes: int = Field(
+        4 << 20,
+        ge=1024,
+        description="of a request; while one of 4 MiB is parsed the other answers of the replica wait, 0.1 s at most",
+    )
+    keys: ApiKeys | None = Field(None, description="without this section every client is served")
+    limits: Limits | None = None
+    cors: Cors | None = Field(None, description="without this section no web page of another origin is")
     actors: Actors = Actors()
 
 
@@ -144,8 +160,19 @@ class Rollout(Section):
 class Traces(Section):
     """Answers that are kept for training, as token ids with their sampling parameters."""
 
-    directory: Annotated[Path, AfterValidator(Path.absolute)] = Field(
+    directory: AbsolutePath = Field(
         description="all ingress replicas write there; a retraining reads it with `collect: {traces: DIR}`"
+    )
+    in_memory: bool = Field(
+        False,
+        description="keep nothing of a prompt on a disk, and of a client `per_key` answers: `directory` must be on a "
+        "memory file system, and what learns from it, too; then files are written by `flush_seconds` alone",
+    )
+    per_key: int = Field(
+        2000,
+        ge=1,
+        description="in_memory: most answers of an API key that an ingress replica keeps of `flush_seconds`, drawn by "
+        "lot; clients without a key count as one",
     )
     flush_records: int = Field(1024, ge=1, description="answers that wait until a file of them is written")
     flush_seconds: float = Field(60.0, gt=0, description="most that one waits; if the replica is killed it is lost")
@@ -164,6 +191,23 @@ class Traces(Section):
         if redact is not None:
             _imported(redact)
         return redact
+
+    @model_validator(mode="after")
+    def _off_every_disk(self) -> Traces:
+        wrong = None
+        if not self.in_memory:
+            if "per_key" in self.model_fields_set:
+                wrong = "per_key is for answers kept in memory: write `in_memory: true` beside it, or leave it out"
+        elif "flush_records" in self.model_fields_set:
+            wrong = "flush_records: with in_memory files are written by flush_seconds alone; leave it out"
+        elif disk := disk_at(self.directory):
+            wrong = (
+                f"directory: {self.directory} is on a file system of type {disk}, and in_memory needs one that is "
+                f"memory: write `directory: {EXAMPLE}/traces`, or another on a tmpfs"
+            )
+        if wrong is not None:
+            raise PydanticCustomError("traces", "{message}", {"message": wrong})
+        return self
 
     @property
     def redaction(self) -> Callable[..., Any] | None:

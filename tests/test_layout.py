@@ -33,7 +33,7 @@ STRANGERS = {
 # The shared nouns of a package: every room of it may import them.
 NOUNS = {
     "core": {"core.arrays", "core.errors", "core.settings", "core.generation", "core.confidence_intervals"},
-    "serve_app": {"serve_app.config"},
+    "serve_app": {"serve_app.config", "serve_app.access_config"},
     "train_jobs": set[str](),
 }
 # Room: the other rooms of its package that it may import. A room is a folder, or a module beside the folders.
@@ -44,7 +44,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.generation": {"core.sampling"},
     "core.confidence_intervals": set(),
     "core.sampling": set(),
-    "core.text": set(),
+    "core.parsing": set(),
+    "core.grammar": set(),
+    "core.text": {"core.parsing"},
     "core.family": {"core.text"},
     "core.smollm2": {"core.text"},
     "core.gguf": {"core.bundle"},
@@ -57,15 +59,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.wire": {"core.sampling"},
     "core.policy": {"core.model", "core.tasks"},
     "core.draft": {"core.sampling", "core.model", "core.wire", "core.policy"},
-    "core.verify": {"core.sampling", "core.text", "core.model", "core.wire", "core.policy"},
+    "core.verify": {"core.grammar", "core.sampling", "core.text", "core.model", "core.wire", "core.policy"},
     "core.distill": {"core.sampling", "core.model", "core.bundle", "core.tasks", "core.policy", "core.verify"},
+    "serve_app.access_config": set(),
     "serve_app.config": set(),
     "serve_app.configs": set(),
     "serve_app.openai": set(),
+    "serve_app.responses": {"serve_app.openai"},
+    "serve_app.anthropic": {"serve_app.openai"},
+    # The application puts the protocols together, and so is above them.
+    "serve_app.openai.app": {"serve_app.openai", "serve_app.responses", "serve_app.anthropic"},
+    "serve_app.openai.api_table": {"serve_app.openai", "serve_app.openai.app"},
+    "serve_app.access": {"serve_app.openai", "serve_app.openai.app"},
     "serve_app.terminal": set(),
     "serve_app.local_cluster": set(),
-    "serve_app.deployments": {"serve_app.openai"},
-    "serve_app.applications": {"serve_app.deployments"},
+    "serve_app.deployments": {"serve_app.access", "serve_app.openai", "serve_app.openai.app"},
+    "serve_app.applications": {"serve_app.access", "serve_app.deployments"},
     "serve_app.connection": {"serve_app.local_cluster"},
     "serve_app.operations": {"serve_app.deployments"},
     "serve_app.hosting": {
@@ -78,6 +87,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve_app.load": {"serve_app.openai", "serve_app.terminal"},
     "serve_app.demo": {"serve_app.openai", "serve_app.deployments", "serve_app.terminal"},
     "serve_app.cli": {
+        "serve_app.access",
         "serve_app.demo",
         "serve_app.load",
         "serve_app.connection",

@@ -28,10 +28,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace(file: Path, data: bytes) -> None:
-    """Write `data` to `file` by one rename. If that fails (`OSError`), `file` is unchanged."""
+def replace(file: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write `data` to `file` by one rename. If that fails (`OSError`), `file` is unchanged.
+
+    `mode` has the permissions that the umask may take from.
+    """
     temporary = aside(file.parent)
     try:
+        temporary.touch(mode)
         temporary.write_bytes(data)
         sync(temporary)
         temporary.replace(file)

@@ -22,6 +22,8 @@ _IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "depen
 _IN_LISTS = ("prefixItems", "allOf", "anyOf", "oneOf")
 _ALONE = ("items", "additionalProperties", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames")
 _SHARED = ("$defs", "definitions")
+_NO_LEAP_SECOND = {"time": "^.{6}[0-5].*$", "date-time": "^.{17}[0-5].*$"}  # patterns, by format
+_SAID = 200  # characters of a complaint, which may quote the whole grammar
 
 
 def of_json_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True, whitespace: str | None = None) -> str:
@@ -67,6 +69,18 @@ def of_lark(grammar: str, field: str) -> str:
     return checked(grammar, field)
 
 
+def without_leap_seconds(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The same schema, but no time in it is at second 60: llguidance allows that at any minute, and few can read it."""
+    copy: dict[str, Any] = json.loads(json.dumps(schema))
+    schemas = [copy]
+    while schemas:
+        one = schemas.pop()
+        schemas += [inner for _, inner in _subschemas(one)]
+        if isinstance(form := one.get("format"), str) and form in _NO_LEAP_SECOND:
+            one.setdefault("pattern", _NO_LEAP_SECOND[form])
+    return copy
+
+
 def checked(grammar: str, field: str) -> str:
     """`grammar` itself; raises `InvalidRequest` for `field` if it is none."""
     _check_size(grammar, field)
@@ -81,10 +95,11 @@ def _check_size(grammar: str, field: str) -> None:
 
 
 def _of_schema(schema: Mapping[str, Any], strict: bool, whitespace: str | None = None) -> str:
-    spaces: dict[str, Any] = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+    written: Any = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
     if whitespace is not None:
-        spaces = {"whitespace_pattern": whitespace}
-    return LLMatcher.grammar_from_json_schema(dict(schema), overrides={**spaces, "lenient": not strict})
+        written = {"whitespace_pattern": whitespace}
+    written["lenient"] = not strict
+    return LLMatcher.grammar_from_json_schema(without_leap_seconds(schema), overrides=written)
 
 
 def _fault(schema: Mapping[str, Any], strict: bool) -> tuple[Path, str]:
@@ -108,7 +123,7 @@ def _refused(
             yield step, inner, complaint
 
 
-def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
     for key, value in schema.items():
         within: Iterator[tuple[Path, Any]] = iter(())
         if key in _IN_OBJECTS and isinstance(value, dict):
@@ -127,4 +142,4 @@ def _written(path: Path) -> str:
 def _first_line(complaint: str) -> str:
     """What is wrong, without the picture of where."""
     lines = [line.strip() for line in complaint.splitlines() if line.strip()]
-    return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
+    return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])[:_SAID]

@@ -3,8 +3,8 @@
 Draft and target engine, and the replay of recorded answers, all draw through `score`, so they follow one law.
 
 The adjusted logits z are not divided by the temperature T. The token is argmax(z + T * gumbel), which is a sample of
-softmax(z / T). At T = 0 the same line gives the most likely token. The order is: what is allowed, penalties, logit bias,
-top-k, top-p, min-p, each applied to what the step before it left.
+softmax(z / T). At T = 0 the same line gives the most likely token. The order is: what is allowed, penalties, logit
+bias, top-k, top-p, min-p, each applied to what the step before it left.
 """
 
 from __future__ import annotations

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from core.errors import InvalidRequest
+from core.parsing import formats
 from core.text.plain_contents import PlainContents, reserved_ids
+from core.text.written_tools import with_written_tools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -19,7 +23,9 @@ PROBE = "zqxzq"  # appears in no chat template
 _PROBES = (("system", "user", "assistant", "user"), ("user", "assistant", "user"), ("user",))
 _QUOTED = 200  # characters of a template's complaint
 
-Messages = list[dict[str, str]]
+_MISTRALS_ID = re.compile("[a-zA-Z0-9]{9}")  # of a call; Mistral's templates refuse others
+
+Messages = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -27,22 +33,32 @@ class Rendering:
     """How a conversation becomes a prompt.
 
     `add_generation_prompt` opens an answer, `continue_final_message` leaves the last message open instead.
-    `special_tokens_in_content` makes tokens of the special tokens that messages have in their text. `variables` are
-    further ones of the template, by name, such as `enable_thinking`.
+    `special_tokens_in_content` makes tokens of the special tokens that messages have in their text. `tools` are objects
+    as in OpenAI's API. `variables` are further ones of the template, by name, such as `enable_thinking`.
     """
 
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     special_tokens_in_content: bool = False
+    tools: Sequence[dict[str, Any]] = ()
     variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ChatTemplate:
-    """Renders and encodes conversations with the template of `hf`, which may lack one."""
+    """Renders and encodes conversations with the template of `hf`, which may lack one.
 
-    def __init__(self, hf: PreTrainedTokenizerBase) -> None:
+    `tool_format` is how calls of tools are written: as the template asks for, unless it is given. It has to be given
+    for a template without tools, and they are then told in the system message. `reasoning` are the template's markers.
+    """
+
+    def __init__(self, hf: PreTrainedTokenizerBase, tool_format: formats.ToolFormat | None = None) -> None:
         self._hf = hf
         self._raw = hf.backend_tokenizer
+        code = _code(hf.chat_template)
+        self._takes_tools = formats.takes_tools(code)
+        self.tool_format = tool_format or formats.tool_format(code)
+        self.reasoning = formats.reasoning_of(code)
+        self.variables = frozenset(re.findall(r"\w+", code))  # those and other words
 
     @property
     def exists(self) -> bool:
@@ -53,10 +69,17 @@ class ChatTemplate:
         if not self.exists:
             raise InvalidRequest("messages", "this model has no chat template; use /v1/completions")
         _check_names(self._hf, rendering.variables)
+        self._check_tools(messages, rendering)
         typed: list[str] = []
         if not rendering.special_tokens_in_content:
             messages = self._plain.hidden(messages, typed)
-            rendering = replace(rendering, variables=self._plain.hidden(rendering.variables, typed))
+            tools = self._plain.hidden(list(rendering.tools), typed)
+            rendering = replace(rendering, tools=tools, variables=self._plain.hidden(rendering.variables, typed))
+        if self.tool_format is not None and not self._takes_tools:
+            messages = with_written_tools(messages, rendering.tools, self.tool_format)
+            rendering = replace(rendering, tools=())
+        elif self.tool_format == "mistral":
+            messages = [_with_mistrals_ids(message) for message in messages]
         try:
             text = self._rendered(messages, rendering)
         except Exception as error:  # a template is a program, and what it fails on is in the request
@@ -72,12 +95,29 @@ class ChatTemplate:
         return str(
             self._hf.apply_chat_template(
                 messages,
+                tools=list(rendering.tools) or None,
                 tokenize=False,
                 add_generation_prompt=rendering.add_generation_prompt,
                 continue_final_message=rendering.continue_final_message,
                 **rendering.variables,
             )
         )
+
+    def _check_tools(self, messages: Messages, rendering: Rendering) -> None:
+        """Refuse what would be lost in silence."""
+        if self.tool_format is not None:
+            return
+        reason = "asks for calls in a form that is not read" if self._takes_tools else "has no tools"
+        if rendering.tools:
+            message = f"this model's chat template {reason}; leave tools out, or set target.tool_format of the service"
+            raise InvalidRequest("tools", message)
+        if self._takes_tools:
+            return
+        for number, said in enumerate(messages):
+            if said["role"] == "tool" or said.get("tool_calls"):
+                field = f"messages[{number}]." + ("role" if said["role"] == "tool" else "tool_calls")
+                reason = "this model's chat template has no tools; leave the message out"
+                raise InvalidRequest(field, f"'{field}': {reason}")
 
     @cached_property
     def _plain(self) -> PlainContents:
@@ -90,6 +130,25 @@ class ChatTemplate:
                 messages = [{"role": role, "content": PROBE} for role in roles]
                 return self._rendered(messages, Rendering(add_generation_prompt=False))
         return ""
+
+
+def _code(template: str | dict[str, str] | None) -> str:
+    """The text of a template, or of all those that a tokenizer has by name."""
+    return "\n".join(template.values()) if isinstance(template, dict) else template or ""
+
+
+def _with_mistrals_ids(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with ids of calls as Mistral's templates take them."""
+    renewed = dict(message)
+    if calls := message.get("tool_calls"):
+        renewed["tool_calls"] = [{**call, "id": _mistrals_id(call["id"])} for call in calls]
+    if "tool_call_id" in message:
+        renewed["tool_call_id"] = _mistrals_id(message["tool_call_id"])
+    return renewed
+
+
+def _mistrals_id(given: str) -> str:
+    return given if _MISTRALS_ID.fullmatch(given) else hashlib.sha256(given.encode()).hexdigest()[:9]
 
 
 def _check_names(hf: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:

@@ -11,6 +11,9 @@ finished character.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from tokenizers import Tokenizer
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoders write it for bytes that are not (yet) a character
@@ -19,7 +22,8 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoders write it for bytes that are
 class TextStream:
     """The text of one generation. `stopped` is set by the token that completes a stop string.
 
-    The text ends before the stop string, or behind it with `include_stop`.
+    The text ends before the stop string, or behind it with `include_stop`. Tokens in `marks` stand in it as these say;
+    no stop string goes across them.
     """
 
     def __init__(
@@ -28,10 +32,13 @@ class TextStream:
         stop: tuple[str, ...] = (),
         skip_special_tokens: bool = True,
         include_stop: bool = False,
+        marks: Mapping[int, str] | None = None,
     ) -> None:
         self.stopped = False
         self._include_stop = include_stop
-        self._decoder = _Decoder(tokenizer, skip_special_tokens)
+        self._marks = marks or {}
+        self._new_decoder = partial(_Decoder, tokenizer, skip_special_tokens)
+        self._decoder = self._new_decoder()
         self._stop = stop
         self._held = ""
 
@@ -39,7 +46,7 @@ class TextStream:
         """The text that this token makes certain; empty once stopped."""
         if self.stopped:
             return ""
-        self._held += self._decoder.push(token)
+        self._held += self._text_of(token)
         found = [(at, len(stop)) for stop in self._stop if (at := self._held.find(stop)) >= 0]
         if found:
             self.stopped = True
@@ -53,6 +60,12 @@ class TextStream:
             return ""
         self._held += self._decoder.flush()
         return self._release(len(self._held))
+
+    def _text_of(self, token: int) -> str:
+        if token not in self._marks:
+            return self._decoder.push(token)
+        before, self._decoder = self._decoder.flush(), self._new_decoder()
+        return before + self._marks[token]
 
     def _release(self, length: int) -> str:
         text, self._held = self._held[:length], self._held[length:]

@@ -41,14 +41,14 @@ class PlainContents:
         self._number = {self._tokenizer.token_to_id(token.content): number for number, token in tokens.items()}
 
     def hidden(self, value: Any, typed: list[str]) -> Any:
-        """The JSON value with stand-ins for the reserved tokens in its texts; keys stay as they are.
+        """The JSON value with stand-ins for the reserved tokens in its texts and keys.
 
         What the stand-ins stand for is appended to `typed`.
         """
         if isinstance(value, str):
             return self._hidden_text(value, typed)
         if isinstance(value, Mapping):
-            return {key: self.hidden(part, typed) for key, part in value.items()}
+            return {self._hidden_text(key, typed): self.hidden(part, typed) for key, part in value.items()}
         return [self.hidden(part, typed) for part in value] if isinstance(value, list) else value
 
     def _hidden_text(self, text: str, typed: list[str]) -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 
 from core.errors import ConfigError
+from core.parsing.formats import Reasoning, ToolFormat
+from core.parsing.marks import MARKS, marks_of
 from core.text.chat_template import PROBE, ChatTemplate, Rendering
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # how byte-fallback vocabularies write a raw byte
 _ORDINARY = Rendering()
+_MARKER_TOKENS = 16  # at the end of a prompt; they hold any marker and the spaces behind it
 
 
 class Tokenizer:
@@ -30,10 +33,13 @@ class Tokenizer:
 
     `raw` is the library's tokenizer. `eos_ids` are the ids that end an answer. `num_valid` is the number of ids; the
     model's vocabulary may be padded beyond it. No token stands for more than `longest` characters of text.
+
+    `tool_format` overrides the form in which the chat template asks for calls of tools; see `ChatTemplate`. `marks` are
+    those of the special tokens that are markers, `marker_ids` the ids of all markers that are tokens.
     """
 
-    def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int]) -> None:
-        self._template = ChatTemplate(hf)
+    def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int], tool_format: ToolFormat | None = None) -> None:
+        self._template = ChatTemplate(hf, tool_format)
         self.raw: tokenizers.Tokenizer = hf.backend_tokenizer
         self.raw.no_truncation()
         self.raw.no_padding()
@@ -44,6 +50,29 @@ class Tokenizer:
         self.longest = max(map(len, self.raw.get_vocab()))
         self._added: dict[int, str] = {number: token.content for number, token in added.items()}
         self._special = {number for number, token in added.items() if token.special}
+        self.marks = marks_of({number: self._added[number] for number in self._special})
+        self.marker_ids = {text: number for number, text in self._added.items() if text in MARKS}
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the target writes calls of tools; None if it is not known."""
+        return self._template.tool_format
+
+    @property
+    def reasoning(self) -> Reasoning | None:
+        """The markers of the target's reasoning, if its chat template knows any."""
+        return self._template.reasoning
+
+    def template_mentions(self, variable: str) -> bool:
+        """Whether the chat template has the word."""
+        return variable in self._template.variables
+
+    def opens_reasoning(self, prompt: Sequence[int]) -> bool:
+        """Whether the prompt ends with the marker that begins the target's reasoning."""
+        if self.reasoning is None:
+            return False
+        end = self.raw.decode(list(prompt[-_MARKER_TOKENS:]), skip_special_tokens=False)
+        return str(end).rstrip().endswith(self.reasoning.begin)
 
     def encode_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a bare prompt, with the special tokens that the tokenizer adds (BOS).
@@ -52,12 +81,13 @@ class Tokenizer:
         """
         return self._ids(text, add_special_tokens=add_special_tokens)
 
-    def encode_chat(self, messages: list[dict[str, str]], rendering: Rendering = _ORDINARY) -> list[int]:
+    def encode_chat(self, messages: list[dict[str, Any]], rendering: Rendering = _ORDINARY) -> list[int]:
         """Token ids of a conversation in the target's chat template, opened for the assistant's answer.
 
-        Each message has `role` and `content`. Special tokens written in a content are text, unless `rendering` says
-        otherwise. Raises `InvalidRequest`, mostly for the field `messages`, if the template refuses the conversation or
-        the target has no template.
+        Each message has `role` and `content`, and perhaps `tool_calls`, `tool_call_id` or `reasoning_content`. Special
+        tokens written in a content, a call or a tool are text, unless `rendering` says otherwise. Raises
+        `InvalidRequest`, mostly for the field `messages`, if the template refuses the conversation or takes no tools
+        where there are any, or if the target has no template.
         """
         return self._template.encode(messages, rendering)
 
@@ -113,8 +143,10 @@ class Tokenizer:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
-def load_tokenizer(path: str | Path) -> Tokenizer:
+def load_tokenizer(path: str | Path, tool_format: ToolFormat | None = None) -> Tokenizer:
     """The tokenizer of a model directory or hub id, with the end-of-sequence ids of its generation config.
+
+    `tool_format` is how the model writes calls of tools, if that is not what its chat template says.
 
     Raises `ConfigError` if no tokenizer can be loaded or no end-of-sequence id is given.
     """
@@ -127,7 +159,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     eos_ids = _eos_ids(path) or _as_list(hf.eos_token_id)
     if not eos_ids:
         raise ConfigError(f"{path} names no end-of-sequence token; set eos_token_id in its generation_config.json")
-    return Tokenizer(hf, eos_ids)
+    return Tokenizer(hf, eos_ids, tool_format)
 
 
 def _eos_ids(path: str | Path) -> list[int]:

@@ -1,9 +1,9 @@
 """Proposals that need no draft: looked up in what a session has said and read, in earlier answers, in a prediction.
 
-And what the grammar of an answer forces, which is certain. Each source guesses after every pass, and every guess is compared with what the next pass commits, proposed or not. So
-the chance of a guess is measured without a row of the target, by source and kind of guess. Of the guesses for a session
-the one with most tokens expected to be accepted is proposed, as far as its tokens are worth their rows, unless a draft
-is expected to have more accepted.
+The grammar of an answer guesses, too, and is certain. Each source guesses after every pass, and every guess is
+compared with what the next pass commits, proposed or not. So the chance of a guess is measured without a row of the
+target, by source and kind of guess. Of the guesses for a session the one with most tokens expected to be accepted is
+proposed, as far as its tokens are worth their rows, unless a draft is expected to have more accepted.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ Corner = tuple[str | None, str]  # an owner and a task: whose answers may be loo
 class LookupConfig(NamedTuple):
     """What is looked up: a session's own text, and at most so many tokens of earlier answers, over all owners.
 
-    `without_owner` says whether requests that have no owner share an owner; otherwise nothing of them is remembered.
+    And what a `grammar` forces. `without_owner` says whether requests that have no owner share an owner; otherwise nothing of them is remembered.
     """
 
     own_text: bool = True
     remembered_tokens: int = 100_000
     without_owner: bool = False
+    grammar: bool = True
 
 
-DRAFTS_ALONE = LookupConfig(own_text=False, remembered_tokens=0)
+DRAFTS_ALONE = LookupConfig(own_text=False, remembered_tokens=0, grammar=False)
 
 
 class Proposal(NamedTuple):
@@ -134,8 +135,8 @@ class Prediction:
 class SessionSources:
     """What can be looked up for one session, and `proposal`, the best of it for the next pass.
 
-    No more than `most` tokens are proposed, and none that the `grammar` forbids. `owner` is whose answers may be looked up, None for nobody's; with `store`
-    this answer joins them.
+    No more than `most` tokens are proposed, and none that the `grammar` forbids. `owner` is whose answers may be looked
+    up, None for nobody's; with `store` this answer joins them.
     """
 
     def __init__(
@@ -208,7 +209,8 @@ class Sources:
         text, most = session.chain.tokens, session.chain.limit_proposals(session.most)
         if not most:
             return
-        if session.grammar is not None and (forced := session.grammar.forced()[:most]):
+        grammar = session.grammar if self._config.grammar else None
+        if grammar is not None and (forced := grammar.forced()[:most]):
             yield Guess("grammar", tuple(forced), (), (1.0,) * len(forced))
         if session.own is not None:
             yield self._looked_up(session, "own_text", session.own.match(text), most)

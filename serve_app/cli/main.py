@@ -26,7 +26,9 @@ from core.model_names import locate, smollm2_is_installed
 from core.tasks import GENERAL
 from serve_app.cli import bundles as bundles_cli
 from serve_app.cli import chat as chat_cli
+from serve_app.cli import keys as keys_cli
 from serve_app.cli import operations as operations_cli
+from serve_app.cli.exposure import check_exposure, open_to_this_command, with_keys
 from serve_app.config import ServiceConfig, load_config
 from serve_app.connection import jobs_of_service
 from serve_app.load import cli as load_cli
@@ -113,6 +115,15 @@ def serve(
     address: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Deploy on this Ray cluster (or `auto`) and return.")
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Serve who has an API key of this file: see `taskspec keys`.", dir_okay=False
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve everybody who reaches --host, without API keys.")
+    ] = False,
 ) -> None:
     """Keep the service up until Ctrl-C.
 
@@ -125,13 +136,23 @@ def serve(
 
     From another terminal `taskspec status` shows how the parts do, and `taskspec scale` sets their replicas.
 
-    With --address it deploys on a running Ray cluster and returns; the service stays up there.
+    Others than programs on this machine are served with API keys only:
 
-    Example, on the head node: `taskspec serve --config llama2-13b --address auto --host 0.0.0.0`
+    `taskspec keys add alice --file keys`
+
+    `taskspec serve --host 0.0.0.0 --keys keys`
+
+    With --address it deploys on a running Ray cluster and returns; the service stays up there. The file of keys must
+    then be on storage that all nodes share.
+
+    Example, on the head node: `taskspec serve --config llama2-13b --address auto`
     """
     from serve_app.local_cluster import check_port, free_port
 
     settings = load_config(config)
+    if keys is not None:
+        settings = with_keys(settings, keys)
+    check_exposure(settings, host, insecure=insecure)
     console = Console()
     if address is None:
         check_port(host, port)
@@ -161,6 +182,7 @@ app.command()(load_cli.bench)
 app.command()(operations_cli.status)
 app.command()(operations_cli.scale)
 app.add_typer(bundles_cli.app, name="bundles")
+app.add_typer(keys_cli.app, name="keys")
 for _entry in entry_points(group=COMMANDS):
     _entry.load()(app, own_ray, jobs_of_service)
 
@@ -194,7 +216,7 @@ def _opened(config: ServiceConfig, console: Console, *, here: bool = True) -> Se
 
 
 def _run_demo(config: ServiceConfig, prompts_per_task: int, console: Console, *, show_answers: bool) -> DemoTable:
-    served = _opened(config, console)
+    served = _opened(open_to_this_command(config), console)
     from serve_app.demo.run import Demo, report
     from serve_app.deployments.served_models import with_controls
     from serve_app.hosting import local_service
@@ -248,7 +270,9 @@ def _print_bundle(served: ServedModels, console: Console) -> None:
 def _print_usage(url: str, config: ServiceConfig, console: Console) -> None:
     """A curl line to paste; printed raw, because a line wrapped at the terminal's width does not work."""
     body = {"model": config.name, "messages": [{"role": "user", "content": EXAMPLE}]}
-    command = f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
+    key = "" if config.ingress.keys is None else ' -H "Authorization: Bearer $OPENAI_API_KEY"'
+    asked = f"-H 'Content-Type: application/json'{key} -d {shlex.quote(json.dumps(body))}"
+    command = f"curl {url}/v1/chat/completions {asked}"
     console.print(f"\nOpenAI base_url: {url}/v1   model: {config.name}\n", highlight=False)
     console.out(command, highlight=False)
     console.print()

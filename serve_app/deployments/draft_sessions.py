@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import msgspec
 from ray.serve.handle import DeploymentResponseGenerator
 
 from core.generation import Run
@@ -129,7 +130,7 @@ class DraftSessions:
             verifier=started.verifier,
             tokens=request.tokens,
             prompt_length=request.prompt_length,
-            params=request.params,
+            params=msgspec.structs.replace(request.params, grammar=""),  # drafts propose, and the verifier cuts
             choice=request.choice,
             num_speculative_tokens=request.num_speculative_tokens or self._length,
             lookahead=started.lookahead,

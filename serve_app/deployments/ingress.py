@@ -27,18 +27,21 @@ from core.model.loader import resolve
 from core.model_names import locate
 from core.tasks import GENERAL
 from core.text.tokenizer import load_tokenizer
+from serve_app.access.guarding import guarded
+from serve_app.access.key_file import Names
+from serve_app.access.keys import Keys
 from serve_app.deployments.answer_metrics import AnswerMetrics
 from serve_app.deployments.bundle_choice import BundleChoice
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
 from serve_app.deployments.ingress_report import IngressReport
 from serve_app.deployments.metrics import Metrics, MoveMetrics
+from serve_app.deployments.node_metrics import cluster_metrics
 from serve_app.deployments.plan import Judged
 from serve_app.deployments.serve_calls import cancel_call, replica_lost
 from serve_app.deployments.served_models import ServedModels
 from serve_app.deployments.serving import Serving, Tallies
 from serve_app.deployments.trace_recorder import TraceRecorder
-from serve_app.openai.app import create_app
 from serve_app.openai.service import ChoiceRun, Overloaded, Speculation
 
 Handle = DeploymentHandle[Any]
@@ -55,10 +58,14 @@ RETRY_AFTER = 0.2  # seconds, four times as long after each loss
 class SpeculativeIngress:
     """An ingress replica; implements `serve_app.openai.service.Service`."""
 
-    def __init__(self, served: ServedModels, verifier: Handle, owner_salt: bytes) -> None:
+    def __init__(
+        self, served: ServedModels, verifier: Handle, owner_salt: bytes, keys_of_environment: Names | None = None
+    ) -> None:
         config = served.config
+        keys = config.ingress.keys
+        self._keys = None if keys is None else Keys(keys.file, keys_of_environment or {})
         target = locate(config.target.model)
-        self.tokenizer = load_tokenizer(target)
+        self.tokenizer = load_tokenizer(target, config.target.tool_format)
         self.model_name = config.name
         self.context = ModelConfig.load(resolve(target)).context
         self.vocab_size = self.tokenizer.num_valid
@@ -81,7 +88,7 @@ class SpeculativeIngress:
         return self._bundles.current.tasks
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return create_app(self)
+        return guarded(self, self._config.ingress, self._keys, numbered_by_proxy=True)
 
     def describe(self) -> dict[str, object]:
         """The properties of the model for /v1/models."""
@@ -117,6 +124,10 @@ class SpeculativeIngress:
         except (BackPressureError, TimeoutError):
             return False
         return True
+
+    async def metrics(self) -> str:
+        """See `Service.metrics`."""
+        return await cluster_metrics()
 
     def counts(self) -> Counter[str]:
         """Generations, the Serve calls made for them, sessions that went without a draft, and moves to other drafts."""

@@ -75,6 +75,8 @@ class TargetVerifier:
         """
         loop = asyncio.get_running_loop()
         runs: asyncio.Queue[tuple[int, Run | BaseException]] = asyncio.Queue()
+        if grammar := choices[0].params.grammar:
+            await asyncio.to_thread(self._verifier.prepare, grammar)
         opening = self._verifier.open(
             choices, lambda index, run: loop.call_soon_threadsafe(runs.put_nowait, (choices[index].choice, run))
         )

@@ -9,9 +9,9 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 
-import msgspec
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -19,31 +19,29 @@ from starlette.types import Receive, Scope, Send
 from serve_app.openai.batch import Batch
 from serve_app.openai.choices import Choice, Piece, join
 from serve_app.openai.disconnect import unless_disconnected
-from serve_app.openai.errors import describe
+from serve_app.openai.events import Events
 from serve_app.openai.merged_runs import merged_runs
-from serve_app.openai.response_building import Format
-from serve_app.openai.responses import Answer
+from serve_app.openai.responses import Usage
 from serve_app.openai.service import Service
 from serve_app.openai.usage import UsageCount
 
 Pieces = AsyncGenerator[tuple[int, Piece], None]  # index of the choice in the answer, its next piece
+Answering = Callable[[Sequence[Piece], Usage], BaseModel]  # the choices in the order of their indices, to a body
 
 logger = logging.getLogger(__name__)
 
 INLINE_LOGPROBS = 16  # tokens, the most a run holds; with 20 alternatives each they take 3 ms of the event loop
 
 
-async def whole(request: Request, batch: Batch, service: Service, form: Format) -> Response:
-    """The complete answer."""
+async def whole(request: Request, batch: Batch, service: Service, answer: Answering) -> Response:
+    """The complete answer, as `answer` builds it."""
     usage = UsageCount(batch.prompt_tokens, predicted=batch.predicted)
     choices = await unless_disconnected(request.receive, _collect(batch, service, usage))
-    body = await _written(lambda: form.answer(choices, usage.total()).model_dump_json().encode(), choices)
+    body = await _written(lambda: answer(choices, usage.total()).model_dump_json().encode(), choices)
     return Response(body, media_type="application/json")
 
 
-async def streamed(
-    request: Request, batch: Batch, service: Service, form: Format, include_usage: bool
-) -> StreamingResponse:
+async def streamed(request: Request, batch: Batch, service: Service, events: Events) -> StreamingResponse:
     """Server-sent events. A failure before the first piece is raised, so that it has its own HTTP status."""
     usage = UsageCount(batch.prompt_tokens, predicted=batch.predicted)
     pieces = _pieces(batch, service, usage)
@@ -52,7 +50,7 @@ async def streamed(
     except BaseException:
         await pieces.aclose()
         raise
-    return EventStream(_events(first, pieces, form, usage if include_usage else None), pieces)
+    return EventStream(_written_events(first, pieces, events, usage), pieces)
 
 
 class EventStream(StreamingResponse):
@@ -82,7 +80,8 @@ async def _collect(batch: Batch, service: Service, usage: UsageCount) -> list[Pi
 
 async def _pieces(batch: Batch, service: Service, usage: UsageCount) -> Pieces:
     choices = [
-        Choice(service.tokenizer.raw, batch.ending, request.params.logprobs is not None) for request in batch.requests
+        Choice(service.tokenizer.raw, batch.ending, request.params.logprobs is not None, batch.parsing)
+        for request in batch.requests
     ]
     async with aclosing(merged_runs(batch, service)) as runs:
         async for run in runs:
@@ -92,16 +91,15 @@ async def _pieces(batch: Batch, service: Service, usage: UsageCount) -> Pieces:
         raise RuntimeError("the service ended a generation without a finish reason")
 
 
-async def _events(
-    first: tuple[int, Piece], rest: Pieces, form: Format, usage: UsageCount | None
+async def _written_events(
+    first: tuple[int, Piece], rest: Pieces, events: Events, usage: UsageCount
 ) -> AsyncGenerator[bytes, None]:
     begun: set[int] = set()
 
     async def written(index: int, piece: Piece) -> bytes:
-        opening = form.opening(index) if index not in begun else None
+        opening = events.opening(index) if index not in begun else b""
         begun.add(index)
-        chunk = await _written(lambda: _event(form.chunk(index, piece)), [piece])
-        return _event(opening) + chunk if opening else chunk
+        return opening + await _written(lambda: events.piece(index, piece, usage.total), [piece])
 
     yield await written(*first)
     try:
@@ -110,11 +108,9 @@ async def _events(
                 yield await written(index, piece)
     except Exception as error:  # of any kind: the status is already sent, so the error must be an event
         logger.exception("a generation failed after its first tokens were sent")
-        yield _data(msgspec.json.encode(describe(error)[2]))
+        yield events.failure(error)
         return
-    if usage is not None:
-        yield _event(form.closing(usage.total()))
-    yield _data(b"[DONE]")
+    yield events.closing(usage.total())
 
 
 async def _written(write: Callable[[], bytes], pieces: Sequence[Piece]) -> bytes:
@@ -122,11 +118,3 @@ async def _written(write: Callable[[], bytes], pieces: Sequence[Piece]) -> bytes
     if sum(len(piece.logprobs) for piece in pieces) <= INLINE_LOGPROBS:
         return write()
     return await run_in_threadpool(write)
-
-
-def _event(body: Answer) -> bytes:
-    return _data(body.model_dump_json().encode())
-
-
-def _data(line: bytes) -> bytes:
-    return b"data: " + line + b"\n\n"

@@ -12,35 +12,49 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
 
 from core.errors import InvalidRequest
+from serve_app.anthropic.routes import messages
 from serve_app.openai import errors
 from serve_app.openai.answers import streamed, whole
 from serve_app.openai.batch import Batch, chat_batch, completion_batch, unknown_model
-from serve_app.openai.body import JsonRoute
+from serve_app.openai.body import MAX_BODY_BYTES, JsonRoute
+from serve_app.openai.echo import echoes
+from serve_app.openai.events import Chunks
+from serve_app.openai.front_page import front_page
 from serve_app.openai.head import HeadAsGet
 from serve_app.openai.owners import owner_of
-from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields
+from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields, StreamOptions
 from serve_app.openai.response_building import ChatFormat, CompletionFormat, Format
 from serve_app.openai.responses import ChatCompletion, Completion, ErrorBody, Health, ModelCard, ModelList, Version
 from serve_app.openai.service import Service
 from serve_app.openai.tokenizing import tokenizing
+from serve_app.responses.routes import responses
 
 TITLE = "TaskSpec"
 PACKAGE = "taskspec"
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
 ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
 
 
-def create_app(service: Service) -> FastAPI:
+def create_app(service: Service, max_body_bytes: int = MAX_BODY_BYTES) -> FastAPI:
     """The application in front of `service`."""
     app = FastAPI(title=TITLE, description="An OpenAI-compatible service with task-specialised speculative decoding.")
-    routers = [_facts(service), _generation(service), tokenizing(service), _absent()]
-    for router in routers:
+    app.state.max_body_bytes = max_body_bytes
+    included = routers(service)
+    for router in included:
         app.include_router(router, responses=ERRORS)
-    errors.install(app, _listed(route for router in routers for route in router.routes if isinstance(route, APIRoute)))
+    errors.install(app, _listed(route for router in included for route in router.routes if isinstance(route, APIRoute)))
     app.add_middleware(HeadAsGet)
     return app
+
+
+def routers(service: Service) -> list[APIRouter]:
+    """The routes of every protocol."""
+    protocols = [_generation(service), responses(service), messages(service)]
+    return [_facts(service), *protocols, tokenizing(service), _absent()]
 
 
 def _listed(routes: Iterable[APIRoute]) -> str:
@@ -59,6 +73,16 @@ def _facts(service: Service) -> APIRouter:
         healthy = await service.healthy()
         response.status_code = 200 if healthy else 503
         return Health(status="ok" if healthy else "unavailable")
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """The service's metrics of all nodes, for Prometheus."""
+        return PlainTextResponse(await service.metrics(), media_type=METRICS)
+
+    @router.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def front() -> str:
+        """What this is, and where to look."""
+        return front_page(service)
 
     @router.get("/version")
     async def package_version() -> Version:
@@ -84,18 +108,21 @@ def _generation(service: Service) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
     def owner(request: Request) -> str | None:
-        return owner_of(request.headers.get("authorization"), service.owner_salt)
+        return owner_of(request.headers, service.owner_salt)
 
     async def answer(request: Request, body: GenerationFields, batch: Batch, form: Format) -> Response:
         if body.stream:
-            return await streamed(request, batch, service, form, body.include_usage)
-        return await whole(request, batch, service, form)
+            shown = body.stream_options or StreamOptions()
+            usage = {"include_usage": shown.include_usage, "continuous_usage": shown.continuous_usage_stats}
+            return await streamed(request, batch, service, Chunks(form, **usage))
+        return await whole(request, batch, service, form.answer)
 
     @router.post("/v1/completions", response_model=None, responses={200: {"model": Completion}})
     async def completions(body: CompletionRequest, request: Request) -> Response:
         """Continue a prompt, or several."""
         batch = await completion_batch(body, service, owner(request))
-        form = CompletionFormat(service.tokenizer, service.model_name, body.alternatives is not None)
+        shown = echoes(body, batch, service.tokenizer)
+        form = CompletionFormat(service.tokenizer, service.model_name, body.alternatives is not None, shown)
         return await answer(request, body, batch, form)
 
     @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})

@@ -12,8 +12,9 @@ from core.generation import GenerationRequest
 from core.sampling.params import SamplingParams
 from serve_app.openai.endings import Ending
 from serve_app.openai.fields import nearest, shortened
-from serve_app.openai.prompts import chat_prediction, chat_prompt, check_ids, completion_prompts
-from serve_app.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, CompletionRequest, GenerationFields
+from serve_app.openai.parsing import NO_PARSING, Parsing, parsing_of
+from serve_app.openai.prompts import chat_grammar, chat_prediction, chat_prompt, check_ids, completion_prompts
+from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields
 from serve_app.openai.service import Service, Speculation
 
 SEED_BITS = 63
@@ -27,6 +28,7 @@ class Batch:
     prompts: list[list[GenerationRequest]]
     speculation: Speculation
     ending: Ending
+    parsing: Parsing = NO_PARSING
 
     @property
     def requests(self) -> list[GenerationRequest]:
@@ -46,9 +48,12 @@ class Batch:
 async def completion_batch(request: CompletionRequest, service: Service, owner: str | None) -> Batch:
     """`owner` is the client's. Raises `InvalidRequest`."""
     speculation, ending = _check(request, service), _ending(request, service)
-    max_tokens = request.max_tokens or request.max_completion_tokens or COMPLETION_MAX_TOKENS
+    grammar = await request.grammar()
     prompts = await completion_prompts(request, service)
-    asked = [_choices(request, prompt, field, max_tokens, service, owner) for field, prompt in prompts.items()]
+    asked = [
+        _choices(request, prompt, field, _params(request, request.most_tokens, grammar), service, owner)
+        for field, prompt in prompts.items()
+    ]
     return Batch(asked, speculation, ending)
 
 
@@ -59,8 +64,12 @@ async def chat_batch(request: ChatRequest, service: Service, owner: str | None) 
     room = max(service.context - len(prompt), 1)
     max_tokens = request.max_tokens or request.max_completion_tokens or room
     prediction = tuple(await chat_prediction(request, service))
-    choices = _choices(request, prompt, "messages", max_tokens, service, owner)
-    return Batch([[msgspec.structs.replace(choice, prediction=prediction) for choice in choices]], speculation, ending)
+    opened = service.tokenizer.opens_reasoning(prompt)
+    params = _params(request, max_tokens, await chat_grammar(request, service, opened))
+    choices = _choices(request, prompt, "messages", params, service, owner)
+    predicted = [msgspec.structs.replace(choice, prediction=prediction) for choice in choices]
+    parsing = parsing_of(request.callable_names, request.include_reasoning, service.tokenizer, opened)
+    return Batch([predicted], speculation, ending, parsing)
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:
@@ -90,22 +99,25 @@ def unknown_model(name: str, service: Service) -> InvalidRequest:
 
 def _ending(request: GenerationFields, service: Service) -> Ending:
     check_ids(request.stop_token_ids, "stop_token_ids", service)
-    eos_ids, further = frozenset(service.tokenizer.eos_ids), frozenset(request.stop_token_ids)
+    eos_ids = () if request.ignore_eos else service.tokenizer.eos_ids
     return Ending(
         stop=request.stops,
-        ids=eos_ids | further,
-        watched_ids=further - eos_ids,
-        watched=bool(further - eos_ids) or request.stops != request.verifiers_stops,
+        ids=frozenset([*eos_ids, *request.stop_token_ids]),
+        reads_only=request.max_tokens == 0,
         skip_special_tokens=request.skip_special_tokens,
         include_stop=request.include_stop_str_in_output,
     )
 
 
 def _choices(
-    request: GenerationFields, prompt: list[int], field: str, max_tokens: int, service: Service, owner: str | None
+    request: GenerationFields,
+    prompt: list[int],
+    field: str,
+    params: SamplingParams,
+    service: Service,
+    owner: str | None,
 ) -> list[GenerationRequest]:
-    _check_room(prompt, field, max_tokens, service.context)
-    params = _params(request, max_tokens)
+    _check_room(prompt, field, params.max_tokens, service.context)
     params.validate(service.vocab_size)
     asked = request.speculation
     tokens = tuple(prompt)
@@ -133,7 +145,7 @@ def _check_room(prompt: list[int], field: str, max_tokens: int, context: int) ->
         raise InvalidRequest("max_tokens", message, code="context_length_exceeded")
 
 
-def _params(request: GenerationFields, max_tokens: int) -> SamplingParams:
+def _params(request: GenerationFields, max_tokens: int, grammar: str) -> SamplingParams:
     return SamplingParams(
         seed=secrets.randbits(SEED_BITS) if request.seed is None else request.seed,
         max_tokens=max_tokens,
@@ -144,6 +156,13 @@ def _params(request: GenerationFields, max_tokens: int) -> SamplingParams:
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         logit_bias={int(token): bias for token, bias in request.logit_bias.items()},
-        stop=request.verifiers_stops,
+        stop=request.stops,
         logprobs=request.alternatives,
+        prompt_logprobs=request.prompt_alternatives,
+        repetition_penalty=request.repetition_penalty,
+        min_tokens=request.min_tokens,
+        ignore_eos=request.ignore_eos,
+        stop_ids=tuple(request.stop_token_ids),
+        skip_special_tokens=request.skip_special_tokens,
+        grammar=grammar,
     )

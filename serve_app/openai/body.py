@@ -10,18 +10,20 @@ import pydantic_core
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
-MAX_BODY_BYTES = 2 << 20
+from serve_app.config import Ingress
+
+MAX_BODY_BYTES: int = Ingress.model_fields["max_body_bytes"].default
 
 
 class JsonRequest(Request):
-    """A request whose body must be JSON of at most `MAX_BODY_BYTES`."""
+    """A request whose body must be JSON of at most `app.state.max_body_bytes`."""
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        size = 0
+        size, limit = 0, self.app.state.max_body_bytes
         async for chunk in super().stream():
             size += len(chunk)
-            if size > MAX_BODY_BYTES:
-                raise HTTPException(413, f"the body is over the limit of {MAX_BODY_BYTES} bytes")
+            if size > limit:
+                raise HTTPException(413, f"the body is over the limit of {limit} bytes")
             yield chunk
 
     async def body(self) -> bytes:

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 import tokenizers
 
 from core.generation import FinishReason, Run, TokenLogprob
+from core.parsing.answer import AnswerDelta, joined
+from core.parsing.marks import without_marks
 from core.text.detokenizer import TextStream
 from serve_app.openai.endings import Ending
+from serve_app.openai.parsing import NO_PARSING, Parser, Parsing
+
+NOTHING_SAID = AnswerDelta()
 
 
 @dataclass(frozen=True)
@@ -17,8 +22,10 @@ class Piece:
     """A part of one choice: one run in a stream, all runs joined in a complete answer.
 
     `logprobs`, and `offsets`, the characters of the choice before each token's text, are empty unless logprobs are
-    requested. The text may lag behind the tokens. Of one run, `accepted_characters` is how much of the text, from its
-    beginning, the accepted tokens made certain; it is None for joined runs.
+    requested. The text may lag behind the tokens. `delta` is what the text says: reasoning, content and calls. Of one
+    run, `accepted_characters` is how much of the delta's reasoning and content, from its beginning, the accepted tokens
+    made certain; it is None for joined runs. `begins` marks the first of a choice, with the `prompt_logprobs` if they
+    are requested.
     """
 
     text: str
@@ -29,6 +36,9 @@ class Piece:
     accepted: int
     finish_reason: FinishReason | None
     accepted_characters: int | None = None
+    delta: AnswerDelta = NOTHING_SAID
+    begins: bool = False
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 NOTHING = Piece("", (), (), (), proposed=0, accepted=0, finish_reason=None, accepted_characters=0)
@@ -37,28 +47,39 @@ NOTHING = Piece("", (), (), (), proposed=0, accepted=0, finish_reason=None, acce
 class Choice:
     """Detokenises the runs of one choice in order."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, ending: Ending, logprobs: bool) -> None:
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, ending: Ending, logprobs: bool, parsing: Parsing = NO_PARSING
+    ) -> None:
         self._ending = ending
-        self._text = ending.text(tokenizer)
+        self._text = ending.text(tokenizer, parsing.marks)
+        self._parser = Parser(parsing, special_tokens=not ending.skip_special_tokens)
         self._offsets = Offsets(tokenizer, ending.skip_special_tokens) if logprobs else None
+        self._begun = False
         self.finished = False
 
     def push(self, run: Run) -> Piece:
         texts = [self._text.push(token) for token in self._ending.shown(run)]
-        accepted_characters = sum(map(len, texts[: run.accepted]))
+        certain, rest = "".join(texts[: run.accepted]), "".join(texts[run.accepted :])
+        accepted = self._parser.push(certain)
         if run.finish_reason is not None:
             self.finished = True
-            texts.append(self._text.flush())
-        offsets = tuple(self._offsets.push(token) for token in run.tokens) if self._offsets else ()
+            rest += self._text.flush()
+        deltas = [accepted, self._parser.push(rest)]
+        if self.finished:
+            deltas.append(self._parser.finish())
+        begins, self._begun = not self._begun, True
         return Piece(
-            text="".join(texts),
+            text=without_marks(certain + rest, written_out=not self._ending.skip_special_tokens),
             tokens=run.tokens,
             logprobs=run.logprobs,
-            offsets=offsets,
+            offsets=tuple(self._offsets.push(token) for token in run.tokens) if self._offsets else (),
             proposed=run.proposed,
             accepted=run.accepted,
             finish_reason=run.finish_reason,
-            accepted_characters=accepted_characters,
+            accepted_characters=len(accepted.reasoning) + len(accepted.content),
+            delta=joined(deltas),
+            begins=begins,
+            prompt_logprobs=run.prompt_logprobs,
         )
 
 
@@ -85,4 +106,7 @@ def join(pieces: Sequence[Piece]) -> Piece:
         proposed=sum(piece.proposed for piece in pieces),
         accepted=sum(piece.accepted for piece in pieces),
         finish_reason=pieces[-1].finish_reason,
+        begins=True,
+        prompt_logprobs=pieces[0].prompt_logprobs,
+        delta=joined(piece.delta for piece in pieces),
     )

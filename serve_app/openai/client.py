@@ -20,7 +20,7 @@ READ_TIMEOUT = 120.0  # seconds without a byte
 CONNECT_TIMEOUT = 10.0  # seconds
 LONGEST_QUOTE = 500  # characters of a response that is not JSON
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-TEXTS = ("content", "reasoning_content", "reasoning")  # the fields of a delta in which servers send text
+TEXTS = ("reasoning_content", "reasoning", "content")  # the fields of a delta with text, in the order of the answer
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -58,7 +60,7 @@ def describe(error: Exception) -> tuple[int, dict[str, str], dict[str, object]]:
     """The HTTP status, extra headers and body for `error`."""
     match error:
         case RequestValidationError():
-            return describe(_first_fault(error))
+            return describe(first_fault(error.errors()))
         case InvalidRequest():
             return error.status, {}, _body(str(error), error.status, error.field, error.code)
         case Overloaded():
@@ -74,8 +76,9 @@ def _body(message: str, status: int, param: str | None, code: str | None) -> dic
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _first_fault(errors: RequestValidationError) -> InvalidRequest:
-    fault = errors.errors()[0]
+def first_fault(faults: Sequence[Any]) -> InvalidRequest:
+    """The first of pydantic's errors, whose locations begin with "body"."""
+    fault = faults[0]
     context = fault.get("ctx", {})
     if fault["type"] == FIELD_ERROR:
         return InvalidRequest(_path((*fault["loc"], context["field"])), context["message"])

@@ -34,21 +34,28 @@ class Fields(BaseModel):
     ignored: ClassVar[frozenset[str]] = frozenset()
     unsupported: ClassVar[dict[str, tuple[object, ...]]] = {}
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """The fields as clients write them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
     @model_validator(mode="before")
     @classmethod
     def _screen(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data  # pydantic reports the type
+        known = cls.names()
         for name, value in data.items():
             cls._check_name(name, value)
-        return {name: value for name, value in data.items() if name in cls.model_fields and value is not None}
+        return {name: value for name, value in data.items() if name in known and value is not None}
 
     @classmethod
     def _check_name(cls, name: str, value: object) -> None:
-        if name in cls.model_fields or name in cls.ignored or value is None:
+        known = cls.names()
+        if name in known or name in cls.ignored or value is None:
             return
         if name not in cls.unsupported:
-            hint = nearest(name, [*cls.model_fields, *cls.ignored]) or "/docs lists those of this endpoint"
+            hint = nearest(name, [*known, *cls.ignored]) or "/docs lists those of this endpoint"
             raise field_error(name, f"unknown field '{shortened(name)}'; {hint}")
         if value not in cls.unsupported[name]:
             inert = "".join(f" or send {json.dumps(inert)}" for inert in cls.unsupported[name])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from core.generation import TokenLogprob
 from core.text.tokenizer import Tokenizer
 from serve_app.openai.choices import Piece
@@ -15,11 +17,16 @@ def chat_logprobs(piece: Piece, tokenizer: Tokenizer) -> ChatLogprobs:
 
 
 def completion_logprobs(piece: Piece, tokenizer: Tokenizer) -> CompletionLogprobs:
+    return text_logprobs(piece.logprobs, piece.offsets, tokenizer)
+
+
+def text_logprobs(logprobs: Sequence[TokenLogprob], offsets: Sequence[int], tokenizer: Tokenizer) -> CompletionLogprobs:
+    """Those of tokens whose texts begin at `offsets`, in characters."""
     return CompletionLogprobs(
-        tokens=[tokenizer.token_text(entry.token) for entry in piece.logprobs],
-        token_logprobs=[_finite(entry.logprob) for entry in piece.logprobs],
-        top_logprobs=[_by_text(entry, tokenizer) for entry in piece.logprobs],
-        text_offset=list(piece.offsets),
+        tokens=[tokenizer.token_text(entry.token) for entry in logprobs],
+        token_logprobs=[_finite(entry.logprob) for entry in logprobs],
+        top_logprobs=[_by_text(entry, tokenizer) for entry in logprobs],
+        text_offset=list(offsets),
     )
 
 

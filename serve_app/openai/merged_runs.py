@@ -10,7 +10,6 @@ import msgspec
 
 from serve_app.openai.batch import Batch
 from serve_app.openai.disconnect import cancelled
-from serve_app.openai.endings import cut_runs
 from serve_app.openai.service import ChoiceRun, Service
 
 
@@ -35,14 +34,11 @@ async def _pump_all(batch: Batch, service: Service, put: Callable[[ChoiceRun], N
     per_prompt = len(batch.prompts[0])
     room = asyncio.Semaphore(service.max_choices // per_prompt)
 
-    def generated(number: int) -> AsyncGenerator[ChoiceRun, None]:
-        runs = service.generate(batch.prompts[number], batch.speculation)
-        return cut_runs(runs, per_prompt, batch.ending, service.tokenizer.raw) if batch.ending.watched else runs
-
     async def pump(number: int) -> None:
-        async with room, aclosing(generated(number)) as runs:
+        async with room, aclosing(service.generate(batch.prompts[number], batch.speculation)) as runs:
             async for run in runs:
-                put(msgspec.structs.replace(run, choice=number * per_prompt + run.choice))
+                kept = batch.ending.kept(run.run)
+                put(msgspec.structs.replace(run, choice=number * per_prompt + run.choice, run=kept))
 
     try:
         async with asyncio.TaskGroup() as group:

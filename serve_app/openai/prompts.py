@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
 from core.errors import InvalidRequest
-from serve_app.openai.messages import TemplateFields, for_template
+from core.text.tokenizer import Tokenizer
+from serve_app.openai.messages import Message, TemplateFields, for_template
 from serve_app.openai.requests import ChatRequest, CompletionRequest
 from serve_app.openai.service import Service
+from serve_app.openai.tools import answer_grammar
 
 INLINE_CHARACTERS = 4096  # about 2 ms of the event loop; longer requests are tokenised in a thread
 MAX_SHRINKAGE = 4  # a tokenizer's normalisation makes no text shorter by more than this factor
@@ -32,16 +35,44 @@ async def completion_prompts(request: CompletionRequest, service: Service) -> di
 
 async def chat_prompt(request: ChatRequest, service: Service) -> list[int]:
     """The token ids of the conversation in the target's chat template, ready for the answer."""
-    messages = for_template(request.messages)
-    size = sum(len(message["content"]) for message in messages)
-    _check_size(size, "messages", service)
-    return await chat_tokens(messages, request, service)
+    _check_size(sum(message.size for message in request.messages), "messages", service)
+    variables = _of_effort(request.reasoning_effort, service.tokenizer)
+    return await chat_tokens(request.messages, request, service, variables)
 
 
-async def chat_tokens(messages: list[dict[str, str]], fields: TemplateFields, service: Service) -> list[int]:
-    """The token ids of messages as `fields` ask to render them."""
-    size = sum(len(message["content"]) for message in messages) + len(str(fields.chat_template_kwargs))
-    return await encoded(partial(service.tokenizer.encode_chat, rendering=fields.rendering), messages, size)
+async def chat_tokens(
+    messages: list[Message], fields: TemplateFields, service: Service, variables: dict[str, Any] | None = None
+) -> list[int]:
+    """The token ids of messages as `fields` ask to render them; they may override the template's `variables`."""
+    rendering = fields.rendering
+    rendering = replace(rendering, variables={**(variables or {}), **rendering.variables})
+    size = sum(message.size for message in messages) + len(str(fields.chat_template_kwargs)) + len(str(rendering.tools))
+    return await encoded(partial(service.tokenizer.encode_chat, rendering=rendering), for_template(messages), size)
+
+
+def _of_effort(effort: str | None, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The variables by which the template is told how much to reason."""
+    if effort is not None and tokenizer.template_mentions("reasoning_effort"):
+        return {"reasoning_effort": effort}
+    if effort is not None and tokenizer.template_mentions("enable_thinking"):
+        return {"enable_thinking": effort != "none"}
+    if effort in (None, "none"):
+        return {}
+    message = "this model's chat template knows no reasoning effort; leave 'reasoning_effort' out or send \"none\""
+    raise InvalidRequest("reasoning_effort", message)
+
+
+async def chat_grammar(request: ChatRequest, service: Service, opened: bool) -> str:
+    """What the answer must agree with, empty for free text; `opened` says whether the prompt has begun reasoning."""
+    build = partial(
+        answer_grammar,
+        choice=request.tool_choice,
+        parallel=request.parallel_tool_calls,
+        content=await request.grammar(),
+        tokenizer=service.tokenizer,
+        opened=opened,
+    )
+    return await encoded(build, request.tools, len(str(request.tools)))
 
 
 async def chat_prediction(request: ChatRequest, service: Service) -> list[int]:

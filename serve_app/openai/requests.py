@@ -12,12 +12,12 @@ from typing import Literal, cast
 from pydantic import Field, model_validator
 
 from core.generation import MAX_SPECULATIVE_TOKENS
-from core.sampling.params import INT64, MAX_STOPS
+from core.sampling.params import INT64, MAX_STOPS, REPETITION_PENALTIES
 from serve_app.openai import unsupported as unsupported_fields
 from serve_app.openai.fields import Fields, field_error
-from serve_app.openai.messages import Content, Messages, TemplateFields, text_of
+from serve_app.openai.messages import Content, Messages, ToolUse, text_of
+from serve_app.openai.structured import StructuredFields
 from serve_app.openai.values import (
-    MAX_STOP_STRINGS,
     TEXT,
     TOKENS,
     LogitBias,
@@ -50,14 +50,16 @@ class StreamOptions(Fields):
     ignored = frozenset({"include_obfuscation"})
 
     include_usage: bool = Field(False, description="Send `usage` in a last chunk, without choices.")
+    continuous_usage_stats: bool = Field(False, description="Send `usage` in every chunk, as it is by then.")
 
 
-class GenerationFields(Fields):
+class GenerationFields(StructuredFields):
     """The fields of both bodies."""
 
     ignored = frozenset(
         {"user", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier"}
         | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "include_reasoning"}
+        | {"guided_decoding_backend"}
     )
 
     model: str = Field(description="The model's name, as /v1/models lists it.")
@@ -71,12 +73,18 @@ class GenerationFields(Fields):
     top_k: int = Field(0, ge=-1, lt=INT64, description="Keep this many of the likeliest tokens; 0 or -1 keeps all.")
     min_p: float = Field(0.0, ge=0, le=1, description="Keep tokens at least this fraction as likely as the likeliest.")
     seed: int | None = Field(None, ge=-INT64, lt=INT64, description="Equal seeds give equal answers; random if absent.")
-    stop: Stop | None = Field(
-        None, description=f"Up to {MAX_STOP_STRINGS} strings; the answer ends before the first of them."
-    )
+    stop: Stop | None = Field(None, description=f"Up to {MAX_STOPS} strings; the answer ends before the first of them.")
     stop_token_ids: StopTokens = Field([], description="Tokens that end the answer, as the end-of-sequence token does.")
     include_stop_str_in_output: bool = Field(False, description="Keep the stop string or token in the text.")
     skip_special_tokens: bool = Field(True, description="False: the text has the special tokens of the answer.")
+    ignore_eos: bool = Field(False, description="True: the answer goes on past the end-of-sequence token.")
+    min_tokens: int = Field(0, ge=0, description="No token ends the answer before it has so many.")
+    repetition_penalty: float = Field(
+        1.0,
+        ge=REPETITION_PENALTIES[0],
+        le=REPETITION_PENALTIES[1],
+        description="Divides positive logits of the tokens of prompt and answer, and multiplies negative ones.",
+    )
     presence_penalty: Penalty = Field(0.0, description="Subtracted once from the logit of every generated token.")
     frequency_penalty: Penalty = Field(0.0, description="Subtracted from a token's logit each time it was generated.")
     logit_bias: LogitBias = Field({}, description="Values added to the logits of tokens, by token id as a string.")
@@ -93,17 +101,13 @@ class GenerationFields(Fields):
         """Alternatives to report per token; None for no logprobs at all."""
 
     @property
+    def prompt_alternatives(self) -> int | None:
+        """The same for the tokens of the prompt."""
+        return None
+
+    @property
     def stops(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-
-    @property
-    def verifiers_stops(self) -> tuple[str, ...]:
-        """The stop strings that the verifier looks for, in text without special tokens."""
-        return self.stops[:MAX_STOPS] if self.skip_special_tokens else ()
-
-    @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
 
     @model_validator(mode="after")
     def _agree(self) -> GenerationFields:
@@ -120,12 +124,26 @@ class CompletionRequest(GenerationFields):
     unsupported = unsupported_fields.COMPLETION
 
     prompt: Prompt = Field(description="Choices are numbered prompt by prompt: index = prompt * n + choice.")
+    max_tokens: int | None = Field(
+        None, ge=0, description=f"Most tokens per choice, {COMPLETION_MAX_TOKENS} if absent; 0 only reads the prompt."
+    )
+    echo: bool = Field(False, description="True: the text begins with the prompt, and so do the logprobs.")
     add_special_tokens: bool = Field(True, description="Begin text prompts with what the tokenizer adds (BOS).")
     logprobs: TopLogprobs | None = Field(None, description="Logprobs of the tokens and of this many likeliest ones.")
 
     @property
+    def most_tokens(self) -> int:
+        """The tokens to generate, at least one; see `Ending.reads_only`."""
+        asked = self.max_completion_tokens if self.max_tokens is None else self.max_tokens
+        return max(1, COMPLETION_MAX_TOKENS if asked is None else asked)
+
+    @property
     def alternatives(self) -> int | None:
         return self.logprobs
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        return self.logprobs if self.echo else None
 
     @property
     def prompts(self) -> dict[str, str | list[int]]:
@@ -146,9 +164,10 @@ class PredictionFields(Fields):
         return text_of(self.content)
 
 
-class ChatRequest(GenerationFields, TemplateFields):
+class ChatRequest(GenerationFields, ToolUse):
     """POST /v1/chat/completions."""
 
+    ignored = GenerationFields.ignored - {"parallel_tool_calls", "include_reasoning"}
     unsupported = unsupported_fields.CHAT
 
     messages: Messages = Field(description="The conversation so far, oldest first.")

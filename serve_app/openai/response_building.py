@@ -10,11 +10,12 @@ from itertools import starmap
 from typing import Any, ClassVar
 
 from core.text.tokenizer import Tokenizer
+from serve_app.openai.called_tools import CalledTools
 from serve_app.openai.choices import NOTHING, Piece
+from serve_app.openai.echo import Echo
 from serve_app.openai.logprobs import chat_logprobs, completion_logprobs
 from serve_app.openai.responses import (
     Answer,
-    AssistantMessage,
     ChatChoice,
     ChatCompletion,
     ChatCompletionChunk,
@@ -57,9 +58,13 @@ class Format(ABC):
 
 
 class CompletionFormat(Format):
-    """/v1/completions, where a chunk has the shape of an answer."""
+    """/v1/completions, where a chunk has the shape of an answer. `echoes` are the prompts to show, by index."""
 
     prefix = "cmpl"
+
+    def __init__(self, tokenizer: Tokenizer, model: str, logprobs: bool, echoes: Sequence[Echo] = ()) -> None:
+        super().__init__(tokenizer, model, logprobs)
+        self._echoes = echoes
 
     def answer(self, choices: Sequence[Piece], usage: Usage) -> Completion:
         return Completion(**self._head, choices=list(starmap(self._choice, enumerate(choices))), usage=usage)
@@ -71,10 +76,15 @@ class CompletionFormat(Format):
         return Completion(**self._head, choices=[], usage=usage)
 
     def _choice(self, index: int, piece: Piece) -> TextChoice:
+        text, logprobs = piece.text, completion_logprobs(piece, self._tokenizer) if self._logprobs else None
+        if self._echoes:
+            echo = self._echoes[index]
+            text = echo.text + text if piece.begins else text
+            logprobs = None if logprobs is None else echo.before(piece, logprobs)
         return TextChoice(
             index=index,
-            text=piece.text,
-            logprobs=completion_logprobs(piece, self._tokenizer) if self._logprobs else None,
+            text=text,
+            logprobs=logprobs,
             finish_reason=piece.finish_reason,
             token_ids=list(piece.tokens),
             speculation=_counts(piece),
@@ -86,6 +96,10 @@ class ChatFormat(Format):
 
     prefix = "chatcmpl"
 
+    def __init__(self, tokenizer: Tokenizer, model: str, logprobs: bool) -> None:
+        super().__init__(tokenizer, model, logprobs)
+        self._called = CalledTools()
+
     def answer(self, choices: Sequence[Piece], usage: Usage) -> ChatCompletion:
         return ChatCompletion(**self._head, choices=list(starmap(self._choice, enumerate(choices))), usage=usage)
 
@@ -93,7 +107,7 @@ class ChatFormat(Format):
         return self._chunk(index, NOTHING, Delta(role="assistant", content=""), None)
 
     def chunk(self, index: int, piece: Piece) -> ChatCompletionChunk:
-        return self._chunk(index, piece, Delta(content=piece.text), self._shown_logprobs(piece))
+        return self._chunk(index, piece, self._called.delta(index, piece.delta), self._shown_logprobs(piece))
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return ChatCompletionChunk(**self._head, choices=[], usage=usage)
@@ -101,9 +115,9 @@ class ChatFormat(Format):
     def _choice(self, index: int, piece: Piece) -> ChatChoice:
         return ChatChoice(
             index=index,
-            message=AssistantMessage(content=piece.text),
+            message=self._called.message(index, piece.delta),
             logprobs=self._shown_logprobs(piece),
-            finish_reason=piece.finish_reason,
+            finish_reason=self._called.finish_reason(index, piece),
             token_ids=list(piece.tokens),
             speculation=_counts(piece),
         )
@@ -113,7 +127,7 @@ class ChatFormat(Format):
             index=index,
             delta=delta,
             logprobs=logprobs,
-            finish_reason=piece.finish_reason,
+            finish_reason=self._called.finish_reason(index, piece),
             token_ids=list(piece.tokens),
             speculation=_counts(piece),
         )

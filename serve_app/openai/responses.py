@@ -75,8 +75,8 @@ class ChatLogprobs(BaseModel):
 
 class CompletionLogprobs(BaseModel):
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None] = Field(description="With `echo`, null for the first token of the prompt.")
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -89,31 +89,63 @@ class TextChoice(BaseModel):
     speculation: ChoiceSpeculation
 
 
+class CalledFunction(BaseModel):
+    name: str
+    arguments: str = Field(description="JSON as the model wrote it; broken off if the answer was.")
+
+
+class ToolCall(BaseModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class AssistantMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None = Field(description="Null if there are calls and nothing else.")
     refusal: None = None
+    reasoning_content: str | None = Field(None, exclude_if=_absent)
+    tool_calls: list[ToolCall] | None = Field(None, exclude_if=_absent)
+
+
+ChatFinishReason = FinishReason | Literal["tool_calls"]
 
 
 class ChatChoice(BaseModel):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: ChatFinishReason | None
     token_ids: TokenIds
     speculation: ChoiceSpeculation
 
 
+class FunctionDelta(BaseModel):
+    name: str | None = Field(None, exclude_if=_absent)
+    arguments: str
+
+
+class ToolCallDelta(BaseModel):
+    """What is new of a call. Only its first has id, type and name."""
+
+    index: int
+    id: str | None = Field(None, exclude_if=_absent)
+    type: Literal["function"] | None = Field(None, exclude_if=_absent)
+    function: FunctionDelta
+
+
 class Delta(BaseModel):
     role: Literal["assistant"] | None = Field(None, exclude_if=_absent, description="Only in a choice's first chunk.")
-    content: str
+    content: str | None = Field(None, exclude_if=_absent)
+    reasoning_content: str | None = Field(None, exclude_if=_absent)
+    tool_calls: list[ToolCallDelta] | None = Field(None, exclude_if=_absent)
 
 
 class ChunkChoice(BaseModel):
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: ChatFinishReason | None
     token_ids: TokenIds
     speculation: ChoiceSpeculation
 

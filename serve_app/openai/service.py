@@ -64,6 +64,9 @@ class Service(Protocol):
     async def healthy(self) -> bool:
         """True if a request sent now would be answered."""
 
+    async def metrics(self) -> str:
+        """The metrics of the whole service in Prometheus' text format. Raises `Overloaded` if they cannot be had."""
+
     def generate(self, requests: list[GenerationRequest], speculation: Speculation) -> AsyncGenerator[ChoiceRun, None]:
         """The runs of the choices of one prompt, those of a choice in order, until every choice has finished.
 

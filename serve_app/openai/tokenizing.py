@@ -11,7 +11,7 @@ from serve_app.openai import unsupported as unsupported_fields
 from serve_app.openai.batch import check_model
 from serve_app.openai.body import JsonRoute
 from serve_app.openai.fields import Fields, field_error
-from serve_app.openai.messages import Messages, TemplateFields, for_template
+from serve_app.openai.messages import Messages, TemplateFields
 from serve_app.openai.prompts import chat_tokens, check_ids, encoded
 from serve_app.openai.service import Service
 
@@ -90,7 +90,7 @@ def tokenizing(service: Service) -> APIRouter:
 
 async def _tokens(body: TokenizeRequest, service: Service) -> list[int]:
     if body.messages is not None:
-        return await chat_tokens(for_template(body.messages), body, service)
+        return await chat_tokens(body.messages, body, service)
     prompt = body.prompt or ""
     encode = partial(service.tokenizer.encode_text, add_special_tokens=body.add_special_tokens is not False)
     return await encoded(encode, prompt, len(prompt))

@@ -11,14 +11,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, StringConstraints, Tag
 from pydantic_core import PydanticCustomError
 
-from core.sampling.params import MAX_BIAS, MAX_PENALTY, MAX_TOP_LOGPROBS
+from core.sampling.params import MAX_BIAS, MAX_PENALTY, MAX_STOP_IDS, MAX_STOPS, MAX_TOP_LOGPROBS
 
 MAX_PROMPTS = 2048
 MAX_MESSAGES = 4096
 MAX_PARTS = 1024
 MAX_BIASED_TOKENS = 1024
-MAX_STOP_STRINGS = 32
-MAX_STOP_TOKENS = 1024
 
 FAIL_FAST = Field(fail_fast=True)
 
@@ -59,10 +57,10 @@ def _biased_tokens(bias: dict[str, float]) -> dict[str, float]:
 
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 Stop = Annotated[
-    Annotated[NonEmpty, Tag(TEXT)] | Annotated[list[NonEmpty], at_most(MAX_STOP_STRINGS), Tag(TEXTS)],
+    Annotated[NonEmpty, Tag(TEXT)] | Annotated[list[NonEmpty], at_most(MAX_STOPS), Tag(TEXTS)],
     takes("a string or a list of strings"),
 ]
-StopTokens = Annotated[list[int], FAIL_FAST, at_most(MAX_STOP_TOKENS)]
+StopTokens = Annotated[list[int], FAIL_FAST, at_most(MAX_STOP_IDS)]
 Prompt = Annotated[
     Annotated[str, Tag(TEXT)]
     | Annotated[list[str], FAIL_FAST, at_most(MAX_PROMPTS), Tag(TEXTS)]

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from functools import cache
 
+import msgspec
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -14,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from core.generation import GenerationRequest, Run, TokenLogprob
 from core.text.tokenizer import Tokenizer
 from core.verify.commit import Chain
-from serve_app.openai.service import ChoiceRun, Speculation
+from serve_app.openai.service import ChoiceRun, Overloaded, Speculation
 
 BOS, EOS = "<s>", "</s>"
 BOS_ID, EOS_ID = 0, 1
@@ -87,6 +88,11 @@ class ScriptedService:
     async def healthy(self) -> bool:
         return self.is_healthy
 
+    async def metrics(self) -> str:
+        if not self.is_healthy:
+            raise Overloaded("no node tells its metrics")
+        return "ray_taskspec_verifier_tokens_total 1.0\n"
+
     async def generate(
         self, requests: list[GenerationRequest], speculation: Speculation
     ) -> AsyncGenerator[ChoiceRun, None]:
@@ -118,7 +124,12 @@ class ScriptedService:
             logprobs = []
             if request.params.logprobs is not None:
                 logprobs = [logprob_of(begin + n, token, request.params.logprobs) for n, token in enumerate(drawn)]
-            yield chain.commit(drawn, proposed, logprobs, "prediction" if request.prediction else "draft")
+            run = chain.commit(drawn, proposed, logprobs, "prediction" if request.prediction else "draft")
+            read = request.tokens[1 : request.prompt_length] if begin == 0 else ()
+            if (top := request.params.prompt_logprobs) is not None:
+                read_logprobs = tuple(logprob_of(n, token, top) for n, token in enumerate(read, start=1))
+                run = msgspec.structs.replace(run, prompt_logprobs=read_logprobs)
+            yield run
 
     def drawn(self, begin: int, length: int) -> list[int]:
         script = [*self.tokens, *[EOS_ID] * length]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import re
 from pathlib import Path
 
@@ -61,6 +62,16 @@ def test_a_verifier_of_several_threads_is_told_how_they_wait(threads: int, told:
     verifier = built._bound_deployment.init_args[1]._bound_deployment
     assert verifier.name == "TargetVerifier"
     assert verifier.ray_actor_options["runtime_env"]["env_vars"] == ENVIRONMENT | told
+
+
+def test_of_keys_in_the_environment_only_hashes_go_to_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = parse_config(changed("ingress.keys", {"env": "TASKSPEC_TEST_KEYS"}))
+    with pytest.raises(ConfigError, match="TASKSPEC_TEST_KEYS has no key"):
+        core_application(ServedModels(config))
+    monkeypatch.setenv("TASKSPEC_TEST_KEYS", "tsk-secret")
+    arguments = core_application(ServedModels(config))._bound_deployment.init_args
+    assert arguments[-1] == {hashlib.sha256(b"tsk-secret").digest(): "env-1"}
+    assert "tsk-secret" not in repr(arguments)
 
 
 def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
@@ -135,7 +146,31 @@ def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> 
             "traces.redact: cannot import `no_such_module:function` (ModuleNotFoundError: No module named",
         ),
         ("traces", {"directory": "x", "redact": "json:dumbs"}, "traces.redact: cannot import `json:dumbs`"),
+        ("ingress.keys", {}, "ingress.keys: write `file`, `env` or both"),
+        ("ingress.keys", {"flie": "keys"}, "ingress.keys.flie: unknown key; did you mean `file`?"),
+        ("ingress.limits.concurrency", 0, "greater than or equal to 1"),
+        ("ingress.cors.origins", [], "at least 1 item"),
+        (
+            "ingress.cors.origins",
+            ["https://a.example/"],
+            "`https://a.example/` is no origin; write scheme and host without a path",
+        ),
         ("traces", {"directory": "x", "redact": "sys:path"}, "traces.redact: `sys:path` is not a function"),
+        (
+            "traces",
+            {"directory": "/proc", "in_memory": True},
+            "traces: directory: /proc is on a file system of type proc, and in_memory needs one that is memory",
+        ),
+        (
+            "traces",
+            {"directory": "x", "per_key": 9},
+            "traces: per_key is for answers kept in memory: write `in_memory: true`",
+        ),
+        (
+            "traces",
+            {"directory": "/dev/shm/x", "in_memory": True, "flush_records": 9},
+            "traces: flush_records: with in_memory files are written by flush_seconds alone; leave it out",
+        ),
         (
             "target.actors.autoscaling",
             {"max_replica": 2},
@@ -165,6 +200,15 @@ def test_traces_are_kept_only_if_the_configuration_says_where() -> None:
     assert traces is not None
     assert traces.directory == Path("answers").absolute()
     assert traces.redaction is copy.copy
+
+
+def test_traces_may_be_kept_in_memory_where_there_is_some_and_are_on_disk_by_default() -> None:
+    kept = parse_config(changed("traces", {"directory": "/dev/shm/x", "in_memory": True, "per_key": 9})).traces
+    assert kept is not None
+    assert (kept.in_memory, kept.per_key) == (True, 9)
+    usual = parse_config(changed("traces", {"directory": "/dev/shm/x"})).traces
+    assert usual is not None
+    assert not usual.in_memory
 
 
 def test_a_file_that_is_not_there_or_not_yaml(tmp_path: Path) -> None:

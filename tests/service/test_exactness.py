@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import jsonschema
 import pytest
 import ray
 from ray import serve
@@ -28,6 +30,16 @@ MODES: dict[str, Body] = {
     "another task's draft": {"task": ANOTHER, "num_speculative_tokens": 4},
     "adversarial draft": {"task": ADVERSARIAL, "num_speculative_tokens": 7},
 }
+RESULT = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["sum", "text", "code"]},
+        "value": {"type": "integer"},
+        "sure": {"type": "boolean"},
+    },
+    "required": ["kind", "value", "sure"],
+    "additionalProperties": False,
+}
 WAYS: list[dict[str, Any]] = [
     {},
     {"stop": ["\n", "。"]},
@@ -36,16 +48,19 @@ WAYS: list[dict[str, Any]] = [
     {"min_p": 0.05, "logit_bias": {"300": 2.0, "400": -100}},
     {"stop": [" is"], "frequency_penalty": -0.3},
     {"logprobs": True, "top_logprobs": 3},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "result", "schema": RESULT}}},
+    {"repetition_penalty": 1.2, "min_tokens": 30, "stop_token_ids": [300]},
+    {"guided_regex": "The (answer|result) is [0-9]+(, (and|or|but) [a-z]{2,9})*[.]", "logprobs": True},
 ]
 
 
-def bodies(count: int, max_tokens: int, **fields: Any) -> list[Body]:
+def bodies(count: int, max_tokens: int, ways: Sequence[Body] = WAYS, **fields: Any) -> list[Body]:
     """Prompts of every task, temperatures 0, 0.7 and 1.0 with seeds, and every way of sampling."""
     temperatures = itertools.cycle([0.0, 0.7, 1.0])
     return [
         chat(item.prompt, seed=number, temperature=temperature, max_tokens=max_tokens) | way | fields
         for number, item, temperature, way in zip(
-            range(count), prompts(count, seed=11), temperatures, itertools.cycle(WAYS), strict=False
+            range(count), prompts(count, seed=11), temperatures, itertools.cycle(ways), strict=False
         )
     ]
 
@@ -88,9 +103,18 @@ def test_speculation_changes_nothing_a_client_sees(
     assert proposed(answers) > 0
 
 
+def test_answers_held_to_a_schema_are_valid(asked: list[Body], plain: list[Body]) -> None:
+    held = [answer["choices"][0] for body, answer in zip(asked, plain, strict=True) if "response_format" in body]
+    whole = [json.loads(choice["message"]["content"]) for choice in held if choice["finish_reason"] == "stop"]
+    assert len(whole) >= 3
+    for value in whole:
+        jsonschema.validate(value, RESULT)
+
+
 def test_draft_killed_mid_answer_changes_nothing(service: Service) -> None:
     """Ten long answers in two waves; in each the replica that drafts for them dies once it has proposed."""
-    long = [body | {"stop": None} for body in bodies(10, max_tokens=240, logit_bias={"2": -100})]
+    free = [way for way in WAYS if way.keys().isdisjoint({"response_format", "guided_regex", "stop_token_ids"})]
+    long = [body | {"stop": None} for body in bodies(10, max_tokens=240, ways=free, logit_bias={"2": -100})]
     plain = service.answers(with_speculation(long, PLAIN))
     for wave in (slice(0, 5), slice(5, 10)):
         answers = _answers_while_killing(service, service.tasks[0], long[wave])

@@ -144,3 +144,17 @@ def test_the_stop_string_can_be_kept_as_far_as_it_is_one() -> None:
         text = TextStream(BYTE_LEVEL, stop, include_stop=True)
         assert "".join(map(text.push, tokens)) + text.flush() == expected
         assert text.stopped
+
+
+@given(BYTE_LEVEL_TOKENS, BYTE_LEVEL_TOKENS)
+def test_a_marked_token_stands_in_the_text_as_its_mark_and_no_stop_string_goes_across(
+    before: list[int], after: list[int]
+) -> None:
+    end = BYTE_LEVEL.token_to_id(EOS)
+    assume(end not in before + after)
+    text = TextStream(BYTE_LEVEL, ("\ufffe\ufffe",), marks={end: "\ud800"})
+    given_text = "".join(map(text.push, [*before, end, *after])) + text.flush()
+    assert given_text == BYTE_LEVEL.decode(before) + "\ud800" + BYTE_LEVEL.decode(after)
+    across = TextStream(BYTE_LEVEL, ("ab",), marks={end: "\ud800"})
+    tokens = [one_byte(ord("a")), end, one_byte(ord("b"))]
+    assert "".join(map(across.push, tokens)) + across.flush() == "a\ud800b"

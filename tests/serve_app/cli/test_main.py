@@ -40,7 +40,7 @@ def help_of(*command: str) -> str:
 
 
 def test_help_lists_the_commands() -> None:
-    assert {"demo", "serve", "status", "scale", "bundles"} <= set(help_of().split())
+    assert {"demo", "serve", "status", "scale", "bundles", "keys"} <= set(help_of().split())
 
 
 def test_training_adds_its_commands_by_its_entry_point() -> None:
@@ -147,6 +147,8 @@ def test_a_message_goes_to_what_stderr_is_now(monkeypatch: pytest.MonkeyPatch) -
             ("Example: taskspec scale math=4 general=2", "no answer is cut off", "until the service is deployed"),
         ),
         ("bundles list", ("Example: taskspec bundles list", "--root", "live (true or false)")),
+        ("keys add", ("Example: taskspec keys add alice --file keys", "print it once", "OPENAI_API_KEY")),
+        ("keys revoke", ("Example: taskspec keys revoke alice --file keys", "refuses it within a second")),
         ("bundles show", ("Example: taskspec bundles show", "--json the manifest")),
         ("bundles diff", ("Example: taskspec bundles diff", "what, before, after")),
     ],

@@ -1,4 +1,4 @@
-"""Where an answer ends, and what of its end is shown, as far as the service behind does not see to it."""
+"""Where an answer ends, and what of its end is shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.sampling.params import MAX_STOPS
 from core.text.detokenizer import TextStream
 from tests.serve_app.clients import events, http_client
 from tests.serve_app.scripted import BOS_ID, EOS_ID, ScriptedService, tokens_of, toy_tokenizer
@@ -62,12 +61,12 @@ async def test_the_service_is_left_as_soon_as_all_choices_have_ended() -> None:
 
 
 @pytest.mark.parametrize("stop", [[*MANY, "END of"], ["END of", *MANY], [*MANY, "story", "END", "EN"]])
-async def test_more_stop_strings_than_the_verifier_takes(stop: list[str]) -> None:
+async def test_many_stop_strings(stop: list[str]) -> None:
     service = ScriptedService()
     body = await complete(service, stop=stop)
     assert body["choices"][0]["text"] == "the answer is forty-two. "
     assert body["choices"][0]["finish_reason"] == "stop"
-    assert service.asked[0].params.stop == tuple(stop[:MAX_STOPS])
+    assert service.asked[0].params.stop == tuple(stop)
 
 
 @pytest.mark.parametrize("stop", [["END"], [*MANY, "END"]])
@@ -111,7 +110,7 @@ async def test_text_offsets_count_the_special_tokens_that_are_shown() -> None:
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3),
     keep=st.booleans(),
 )
-async def test_where_runs_are_cut_and_who_watches_shows_nowhere(
+async def test_where_runs_are_cut_shows_nowhere(
     stop_token_ids: list[int], stop: list[str], lengths: list[int], *, keep: bool
 ) -> None:
     text, expected = TextStream(RAW, tuple(stop)), len(IDS) + 1

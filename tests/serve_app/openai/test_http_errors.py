@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidRequest
-from core.sampling.params import MAX_TOP_LOGPROBS
+from core.sampling.params import MAX_STOPS, MAX_TOP_LOGPROBS
 from serve_app.openai.body import MAX_BODY_BYTES
 from serve_app.openai.service import Overloaded
-from serve_app.openai.values import MAX_STOP_STRINGS
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService
 
@@ -43,7 +42,7 @@ SHARED: list[tuple[str, dict[str, Any], str]] = [
     ("top_k", {"top_k": -2}, "greater than or equal to -1"),
     ("top_k", {"top_k": 2**63}, "less than"),
     ("min_p", {"min_p": -0.1}, "greater than or equal to 0"),
-    ("max_tokens", {"max_tokens": 0}, "greater than or equal to 1"),
+    ("max_completion_tokens", {"max_completion_tokens": 0}, "greater than or equal to 1"),
     ("max_tokens", {"max_tokens": 1.5}, "valid integer"),
     ("max_tokens", {"max_tokens": 5, "max_completion_tokens": 5}, "not both"),
     ("max_completion_tokens", {"max_completion_tokens": 0}, "greater than or equal to 1"),
@@ -55,7 +54,7 @@ SHARED: list[tuple[str, dict[str, Any], str]] = [
     ("stop", {"stop": 7}, "a string or a list of strings"),
     ("stop", {"stop": ""}, "at least 1 character"),
     ("stop[1]", {"stop": ["a", ""]}, "at least 1 character"),
-    ("stop", {"stop": ["a"] * (MAX_STOP_STRINGS + 1)}, f"at most {MAX_STOP_STRINGS}"),
+    ("stop", {"stop": ["a"] * (MAX_STOPS + 1)}, f"at most {MAX_STOPS}"),
     ("stop_token_ids", {"stop_token_ids": [320]}, "from 0 to 319"),
     ("stop_token_ids", {"stop_token_ids": [-1]}, "from 0 to 319"),
     ("stop_token_ids", {"stop_token_ids": [1] * 2000}, "at most 1024"),
@@ -77,10 +76,25 @@ SHARED: list[tuple[str, dict[str, Any], str]] = [
     ("max_token", {"max_token": 1}, "the nearest known one is 'max_tokens'"),
     ("x" * 200, {"x" * 200: 1}, "unknown field"),
     ("mirostat", {"mirostat": 2}, "'mirostat'; /docs lists those of this endpoint"),
-    ("min_tokens", {"min_tokens": 3}, "not supported; leave it out or send 0"),
-    ("ignore_eos", {"ignore_eos": True}, "not supported; leave it out or send false"),
-    ("guided_json", {"guided_json": {"type": "object"}}, "not supported; leave it out"),
-    ("repetition_penalty", {"repetition_penalty": 1.1}, "not supported; leave it out or send 1"),
+    ("min_tokens", {"min_tokens": 300}, "between 0 and"),
+    ("min_tokens", {"min_tokens": -1}, "greater than or equal to 0"),
+    ("ignore_eos", {"ignore_eos": True, "guided_regex": "a*"}, "cannot be set with a grammar"),
+    ("repetition_penalty", {"repetition_penalty": 0}, "greater than or equal to 0.01"),
+    ("response_format.type", {"response_format": {"type": "xml"}}, "'json_schema'"),
+    ("response_format.json_schema", {"response_format": {"type": "json_schema"}}, "goes with the type json_schema"),
+    ("guided_json", {"guided_json": 3}, "a JSON schema, as an object or as text"),
+    ("guided_json", {"guided_json": "{"}, "not valid JSON"),
+    ("guided_json", {"guided_json": "[" * 9000 + "]" * 9000}, "not valid JSON"),
+    ("guided_json", {"guided_json": "[]"}, "an object"),
+    ("guided_json.properties.a", {"guided_json": {"properties": {"a": {"type": "txt"}}}}, "Invalid type: txt"),
+    ("guided_regex", {"guided_regex": "("}, "unclosed group"),
+    ("guided_choice", {"guided_choice": []}, "none of them empty"),
+    ("guided_choice", {"guided_choice": ["a"] * 2000}, "at most 1024"),
+    ("guided_grammar", {"guided_grammar": "start: nothing"}, "unknown name"),
+    ("guided_choice", {"guided_choice": ["a"], "guided_regex": "a"}, "cannot be had together"),
+    ("structured_outputs.json", {"structured_outputs": {"json": {"type": "txt"}}}, "Invalid type: txt"),
+    ("structured_outputs", {"structured_outputs": {"regex": "a", "choice": ["a"]}}, "cannot be had together"),
+    ("structured_outputs.jsn", {"structured_outputs": {"jsn": {}}}, "the nearest known one is 'json'"),
     ("store", {"store": "no"}, "valid boolean"),
     ("speculation", {"speculation": True}, "dictionary"),
     ("speculation.tasks", {"speculation": {"tasks": "math"}}, "the nearest known one is 'task'"),
@@ -109,9 +123,17 @@ ONLY_COMPLETIONS: list[tuple[str, dict[str, Any], str]] = [
     ("logprobs", {"logprobs": True}, "valid integer"),
     ("top_logprobs", {"top_logprobs": 2}, "unknown field"),
     ("messages", {"messages": []}, "unknown field"),
-    *[(name, {name: value}, "not supported") for name, value in {"echo": True, "best_of": 2, "suffix": "x"}.items()],
+    *[(name, {name: value}, "not supported") for name, value in {"best_of": 2, "suffix": "x"}.items()],
 ]
 MESSAGE = {"role": "user", "content": "the answer"}
+TOOL = {"type": "function", "function": {"name": "f"}}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def tool_with(parameters: object) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
 IMAGE = {"type": "image_url", "image_url": {"url": "http://a/b.png"}}
 ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("messages", {"messages": None}, "required"),
@@ -126,7 +148,31 @@ ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("messages[0].content", {"messages": [{"role": "user", "content": []}]}, "a list of text parts"),
     ("messages[0].content[0].image_url", {"messages": [{"role": "user", "content": [IMAGE]}]}, "not supported"),
     ("messages[0].content[0].text", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "required"),
-    ("messages[0].tool_calls", {"messages": [{**MESSAGE, "tool_calls": [{}]}]}, "not supported"),
+    ("messages[0].tool_calls[0].id", {"messages": [{**MESSAGE, "tool_calls": [{}]}]}, "required"),
+    ("messages[0].tool_calls", {"messages": [{**MESSAGE, "tool_calls": [CALL]}]}, "only a message of the role"),
+    ("messages[0].tool_calls", {"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, "template has no tools"),
+    ("messages[0].reasoning_content", {"messages": [{**MESSAGE, "reasoning_content": "hm"}]}, "only a message of"),
+    ("messages[0].tool_call_id", {"messages": [{"role": "tool", "content": "a"}]}, "required"),
+    ("messages[0].tool_call_id", {"messages": [{**MESSAGE, "tool_call_id": "a"}]}, "only there"),
+    ("messages[0].role", {"messages": [{"role": "tool", "content": "a", "tool_call_id": "b"}]}, "has no tools"),
+    ("tools", {"tools": [TOOL]}, "template has no tools"),
+    ("tools", {"tools": [TOOL] * 129}, "at most 128"),
+    ("tools[0].type", {"tools": [{**TOOL, "type": "custom"}]}, "'function'"),
+    ("tools[0].function", {"tools": [{"type": "function"}]}, "required"),
+    ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "pattern"),
+    ("tools[1].function.name", {"tools": [TOOL, TOOL]}, "names must differ"),
+    ("tools[0].function.parameters", {"tools": [tool_with([])]}, "dictionary"),
+    ("tools[0].function.parameters", {"tools": [tool_with({"type": "string"})]}, "schema of an object"),
+    ("tools[0].function.schema", {"tools": [{"type": "function", "function": {"name": "f", "schema": {}}}]}, "unknown"),
+    ("tool_choice", {"tool_choice": "required"}, "needs tools"),
+    ("tool_choice", {"tool_choice": "always"}, "'required'"),
+    ("tool_choice", {"tool_choice": 3}, "must be none, auto"),
+    ("tool_choice.type", {"tool_choice": {"type": "custom", "function": {"name": "g"}}}, "'function'"),
+    ("tool_choice.function.name", {"tool_choice": {"type": "function", "function": {"name": "g"}}}, "none of the 0"),
+    ("parallel_tool_calls", {"parallel_tool_calls": "no"}, "valid boolean"),
+    ("include_reasoning", {"include_reasoning": "no"}, "valid boolean"),
+    ("reasoning_effort", {"reasoning_effort": "high"}, "knows no reasoning effort"),
+    ("reasoning_effort", {"reasoning_effort": "much"}, "'high'"),
     ("messages[0].contents", {"messages": [{**MESSAGE, "contents": "a"}]}, "the nearest known one is 'content'"),
     ("messages", {"messages": [{"role": "user", "content": "refuse me"}]}, "this template will not have it"),
     ("logprobs", {"logprobs": 2}, "valid boolean"),
@@ -148,12 +194,8 @@ ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     *[
         (name, {name: value}, "not supported")
         for name, value in {
-            "tools": [{"type": "function", "function": {"name": "f"}}],
-            "tool_choice": "required",
             "chat_template": "{{ messages }}",
-            "reasoning_effort": "high",
             "functions": [{"name": "f"}],
-            "response_format": {"type": "json_object"},
             "modalities": ["text", "audio"],
             "audio": {"voice": "x"},
         }.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 
 import pytest
@@ -63,3 +64,30 @@ async def test_every_field_is_documented_with_its_limits() -> None:
         assert all("description" in field or "anyOf" in field for field in fields.values())
         assert fields["temperature"]["maximum"] == 2
     assert "422" not in page["paths"]["/v1/completions"]["post"]["responses"]
+
+
+async def test_the_front_page_says_what_this_is_and_links_to_pages_that_there_are() -> None:
+    service = ScriptedService()
+    service.model_name = "<b>toy</b>"
+    async with http_client(service) as client:
+        page = await client.get("/")
+        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert "&lt;b&gt;toy&lt;/b&gt;" in page.text
+        assert "<b>" not in page.text
+        links = re.findall(r'href="([^"]+)"', page.text)
+        assert links == ["docs", "v1/models", "health", "metrics"]
+        for link in links:
+            assert (await client.get(f"/{link}")).status_code == 200
+        assert (await client.head("/")).status_code == 200
+
+
+async def test_metrics_are_prometheus_text_or_unavailable() -> None:
+    service = ScriptedService()
+    async with http_client(service) as client:
+        told = await client.get("/metrics")
+        service.is_healthy = False
+        untold = await client.get("/metrics")
+    assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert told.text == "ray_taskspec_verifier_tokens_total 1.0\n"
+    assert untold.status_code == 503
+    assert "no node tells its metrics" in untold.json()["error"]["message"]

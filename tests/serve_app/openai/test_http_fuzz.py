@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from serve_app.openai.requests import ChatRequest, CompletionRequest
 from serve_app.openai.tokenizing import DetokenizeRequest, TokenizeRequest
+from serve_app.responses.requests import ResponsesRequest
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService
 
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"model": "org/toy", "prompt": "the answer"},
     "/v1/chat/completions": {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]},
+    "/v1/responses": {"model": "org/toy", "input": "the answer"},
     "/tokenize": {"prompt": "the answer"},
     "/detokenize": {"tokens": [0, 1, 2]},
 }
@@ -33,6 +35,8 @@ NAMES = st.sampled_from(
             *CompletionRequest.unsupported,
             *ChatRequest.unsupported,
             *ChatRequest.ignored,
+            *ResponsesRequest.model_fields,
+            *ResponsesRequest.unsupported,
             *TokenizeRequest.model_fields,
             *DetokenizeRequest.model_fields,
         }

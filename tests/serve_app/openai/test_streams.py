@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,6 +70,16 @@ async def test_usage_comes_last_when_asked_for() -> None:
     assert done == "[DONE]"
     assert last["choices"] == []
     assert last["usage"] == whole["usage"]
+
+
+@pytest.mark.parametrize(("path", "body"), [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)])
+async def test_usage_comes_with_every_chunk_when_asked_for(path: str, body: dict[str, Any]) -> None:
+    asked = {**body, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    *chunks, last, _ = await stream(ScriptedService(), path, asked)
+    counted = [chunk["usage"]["completion_tokens"] for chunk in chunks if chunk["choices"][0]["token_ids"]]
+    tokens = [len(chunk["choices"][0]["token_ids"]) for chunk in chunks if chunk["choices"][0]["token_ids"]]
+    assert counted == list(itertools.accumulate(tokens))
+    assert last["usage"]["completion_tokens"] == counted[-1]
 
 
 async def test_each_choice_of_a_chat_opens_with_its_role() -> None:

@@ -1,0 +1,43 @@
+"""The application of an ingress replica behind everything that its configuration asks for."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+
+from serve_app.access.keys import Keys
+from serve_app.access.limits import Clients, Metered
+from serve_app.access.middleware import KeyCheck, LimitCheck, Requests
+from serve_app.config import Ingress
+from serve_app.openai.app import create_app
+from serve_app.openai.service import Service
+
+METHODS = ("GET", "HEAD", "POST")
+EXPOSED = (
+    "retry-after",
+    "x-request-id",
+    *(f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset") for unit in ("requests", "tokens")),
+)
+
+
+def guarded(service: Service, settings: Ingress, keys: Keys | None, *, numbered_by_proxy: bool = False) -> FastAPI:
+    """The application in front of `service`. If `numbered_by_proxy`, Serve's proxy writes the request ids."""
+    limits = settings.limits
+    metered = limits is not None and limits.tokens_per_minute is not None
+    app = create_app(cast("Service", Metered(service)) if metered else service, settings.max_body_bytes)
+    if limits is not None:
+        app.add_middleware(LimitCheck, clients=Clients(limits))
+    if keys is not None:
+        app.add_middleware(KeyCheck, keys=keys)
+    if settings.cors is not None:  # around the check of keys, as browsers ask without one first
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors.origins,
+            allow_methods=METHODS,
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+        )
+    app.add_middleware(Requests, numbered_by_proxy=numbered_by_proxy)
+    return app

@@ -1,0 +1,100 @@
+"""The API keys that are valid now: those of the configured file, as it is now, and those of an environment variable."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from core.errors import ConfigError
+from serve_app.access.key_file import HASHED, Names, key_hash, read
+from serve_app.access_config import ApiKeys
+
+LOOK_EVERY = 0.5  # seconds between looks at the file
+
+logger = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+
+
+class _Version(NamedTuple):
+    """What changes when a file does."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+class Keys:
+    """Raises `ConfigError` if the file cannot be read; later the last good keys stay valid. `clock` gives seconds."""
+
+    def __init__(self, file: Path | None, from_environment: Names, clock: Clock = time.monotonic) -> None:
+        self._file = file
+        self._from_environment = from_environment
+        self._clock = clock
+        self._version = None if file is None else _version(file)
+        self._from_file: Names = {} if file is None else read(file)
+        self._looked_at = clock()
+
+    def name_of(self, key: str) -> str | None:
+        """The name of a key as it came in a header; None if it is not valid.
+
+        It takes the same time wherever the key differs from the valid ones.
+        """
+        self._look()
+        sent, found = key_hash(key.encode("latin-1", "replace")), None
+        for names in (self._from_file, self._from_environment):
+            for valid, name in names.items():
+                if hmac.compare_digest(sent, valid):
+                    found = name
+        return found
+
+    def _look(self) -> None:
+        """Read the file again if it has changed."""
+        if self._file is None or self._clock() - self._looked_at < LOOK_EVERY:
+            return
+        self._looked_at = self._clock()
+        version = _version(self._file)
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            self._from_file = read(self._file)
+        except ConfigError as error:
+            logger.warning("the API keys stay as they were: %s", error)
+
+
+def _version(file: Path) -> _Version | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return _Version(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def from_environment(config: ApiKeys) -> Names:
+    """The keys in the environment variable of the configuration, if it names one. Raises `ConfigError` without any."""
+    if config.env is None:
+        return {}
+    entries = [entry.strip() for entry in os.environ.get(config.env, "").split(",")]
+    names: Names = {}
+    for number, entry in enumerate(filter(None, entries), start=1):
+        hashed = HASHED.fullmatch(entry)
+        names |= {bytes.fromhex(hashed[2]): hashed[1]} if hashed else {key_hash(entry.encode()): f"env-{number}"}
+    if not names:
+        raise ConfigError(
+            f"ingress.keys.env: the environment variable {config.env} has no key; write some, between commas"
+        )
+    return names
+
+
+def check(config: ApiKeys) -> Names:
+    """What `from_environment` gives, if also the file can be read and there is a key. Raises `ConfigError`."""
+    names = from_environment(config)
+    if config.file is not None and not read(config.file) and not names:
+        raise ConfigError(f"{config.file} has no key; make one with `taskspec keys add NAME --file {config.file}`")
+    return names

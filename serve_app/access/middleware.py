@@ -1,0 +1,137 @@
+"""ASGI middleware in front of the application. None holds a message back, so streams flow as they are made."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.errors import InvalidRequest
+from serve_app.access.keys import Keys
+from serve_app.access.limits import COMPUTING, Clients, TooMany, charged
+from serve_app.access.request_ids import HEADER, number
+from serve_app.openai.errors import describe
+from serve_app.openai.owners import presented_key
+
+MAX_HEADER_BYTES = 64 << 10
+OPEN = frozenset({"/health", "/healthz"})  # paths that need no key and have no limits
+KEY_NAME = "key_name"  # of the request's key, in its scope
+LONGEST_PATH = 200  # characters of a path in the log
+GONE = 499  # in the log: the client has left before there was an answer
+
+# Serve's handlers write what its own logger's children say to the log of the replica.
+access_log = logging.getLogger("ray.serve.taskspec.access")
+
+
+class Requests:
+    """The outermost: gives every request an id, answers failures of all others, and writes a line of the access log.
+
+    If `numbered_by_proxy`, Serve's proxy writes the id into the response.
+    """
+
+    def __init__(self, app: ASGIApp, *, numbered_by_proxy: bool) -> None:
+        self._app = app
+        self._numbered_by_proxy = numbered_by_proxy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status, request_id = time.perf_counter(), GONE, number(scope)
+        own_headers = [] if self._numbered_by_proxy else [(HEADER, request_id.encode())]
+
+        async def send_numbered(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *own_headers]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, send_numbered)
+        except Exception as error:
+            if status == GONE:
+                await _refuse(error, scope, receive, send_numbered)
+            raise  # so that the server logs it
+        finally:
+            _log(scope, status, time.perf_counter() - begun, request_id)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > MAX_HEADER_BYTES:
+            error = InvalidRequest(None, f"the headers are over the limit of {MAX_HEADER_BYTES} bytes", status=431)
+            await _refuse(error, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class KeyCheck:
+    """Lets requests with a valid API key pass, and any to `OPEN` paths."""
+
+    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN:
+            key = presented_key(Headers(scope=scope))
+            name = None if key is None else self._keys.name_of(key)
+            if name is None:
+                wrong = "send an API key in the header 'Authorization: Bearer KEY'" if key is None else "wrong API key"
+                error = InvalidRequest(None, wrong, status=401, code="invalid_api_key")
+                await _refuse(error, scope, receive, send, {"WWW-Authenticate": "Bearer"})
+                return
+            scope[KEY_NAME] = name
+        await self._app(scope, receive, send)
+
+
+class LimitCheck:
+    """Holds clients to their limits, and tells them in every response what is left."""
+
+    def __init__(self, app: ASGIApp, clients: Clients) -> None:
+        self._app = app
+        self._clients = clients
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN:
+            await self._app(scope, receive, send)
+            return
+        client = self._clients.of(scope.get(KEY_NAME))
+
+        async def send_limits(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                told = ((name.encode(), value.encode()) for name, value in client.headers().items())
+                message["headers"] = [*message.get("headers", ()), *told]
+            await send(message)
+
+        if scope["method"] not in COMPUTING:
+            await self._app(scope, receive, send_limits)
+            return
+        try:
+            client.enter()
+        except TooMany as error:
+            await _refuse(error, scope, receive, send_limits, {"Retry-After": str(error.retry_after_s)})
+            return
+        charged.set(client)  # in the context of this request's task
+        try:
+            await self._app(scope, receive, send_limits)
+        finally:
+            client.leave()
+
+
+async def _refuse(
+    error: Exception, scope: Scope, receive: Receive, send: Send, headers: Mapping[str, str] | None = None
+) -> None:
+    """Answer with an error in OpenAI's form."""
+    status, of_error, body = describe(error)
+    await JSONResponse(body, status, of_error | dict(headers or {}))(scope, receive, send)
+
+
+def _log(scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    path, name = quote(scope["path"][:LONGEST_PATH]), scope.get(KEY_NAME, "-")
+    access_log.info("%s %s %d %.1f ms %s %s", scope["method"], path, status, seconds * 1000, request_id, name)

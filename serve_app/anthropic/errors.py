@@ -1,0 +1,57 @@
+"""Errors in Anthropic's form: {"type": "error", "error": {type, message}} with their HTTP status."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
+
+from serve_app.anthropic.bodies import ErrorBody, ErrorDetail
+from serve_app.openai.body import JsonRoute
+from serve_app.openai.errors import describe
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class AnthropicRoute(JsonRoute):
+    """A route whose errors have Anthropic's form."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except ClientDisconnect:
+                raise
+            except Exception as error:
+                status, headers, _ = describe(error)
+                if status == 500:
+                    logger.exception("a request failed")
+                return JSONResponse(error_body(error).model_dump(), status, headers)
+
+        return handle
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """The body for `error`, whose message names the field at fault: Anthropic's form has no other place for it."""
+    status, _, body = describe(error)
+    fault: Any = body["error"]
+    field, message = fault["param"], fault["message"]
+    if field is not None and f"'{field}'" not in message:
+        message = f"{field}: {message}"
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return ErrorBody(error=ErrorDetail(type=kind, message=message))

@@ -1,0 +1,111 @@
+"""The message that answers one request: whole, or as the events of a stream."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from core.text.detokenizer import TextStream
+from serve_app.anthropic.bodies import (
+    MessageBody,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    MessageUsage,
+    OutputTokensDetails,
+    Stop,
+    StopReason,
+    StreamEvent,
+)
+from serve_app.anthropic.errors import error_body
+from serve_app.anthropic.output import Content
+from serve_app.openai.choices import Piece
+from serve_app.openai.events import Events, event
+from serve_app.openai.responses import Usage
+from serve_app.openai.service import Service
+
+
+class MessageBuilder(Events):
+    """Builds the answer to a request with `prompt_tokens` and the stop strings `stops`."""
+
+    def __init__(self, service: Service, prompt_tokens: int, stops: tuple[str, ...]) -> None:
+        self._head: dict[str, Any] = {"id": f"msg_{secrets.token_hex(12)}", "model": service.model_name}
+        self._prompt_tokens = prompt_tokens
+        self._tokenizer = service.tokenizer
+        self._content = Content()
+        self._stopping = Stopping(service, stops)
+        self._stop = Stop(stop_reason="end_turn", stop_sequence=None)
+        self._thinking_tokens = 0
+
+    def answer(self, choices: Sequence[Piece], usage: Usage) -> MessageBody:
+        """The whole message."""
+        for _ in self._pushed(choices[0]):
+            pass
+        return self._body(self._usage(usage), **self._stop.model_dump())
+
+    def opening(self, _index: int, /) -> bytes:
+        return _written(MessageStart(message=self._body(MessageUsage(input_tokens=self._prompt_tokens))))
+
+    def piece(self, _index: int, piece: Piece, _sofar: Callable[[], Usage]) -> bytes:
+        return b"".join(map(_written, self._pushed(piece)))
+
+    def failure(self, error: Exception) -> bytes:
+        return _written(error_body(error))
+
+    def closing(self, usage: Usage) -> bytes:
+        return _written(MessageDelta(delta=self._stop, usage=self._usage(usage))) + _written(MessageStop())
+
+    def _pushed(self, piece: Piece) -> Iterable[StreamEvent]:
+        if piece.delta.reasoning:
+            self._thinking_tokens += len(self._tokenizer.encode_answer(piece.delta.reasoning))
+        self._stopping.push(piece)
+        yield from self._content.push(piece.delta)
+        if piece.finish_reason is not None:
+            yield from self._content.finish()
+            self._stop = self._ended(piece)
+
+    def _ended(self, piece: Piece) -> Stop:
+        sequence = self._stopping.sequence
+        reason: StopReason = "end_turn" if sequence is None else "stop_sequence"
+        if piece.finish_reason == "length":
+            reason = "max_tokens"
+        elif self._content.calls_tools:
+            reason, sequence = "tool_use", None
+        return Stop(stop_reason=reason, stop_sequence=sequence)
+
+    def _body(self, usage: MessageUsage, **stop: Any) -> MessageBody:
+        return MessageBody(**self._head, content=self._content.blocks, usage=usage, **stop)
+
+    def _usage(self, usage: Usage) -> MessageUsage:
+        return MessageUsage(
+            input_tokens=usage.prompt_tokens,
+            output_tokens=usage.completion_tokens,
+            output_tokens_details=OutputTokensDetails(thinking_tokens=self._thinking_tokens),
+            speculation=usage.speculation,
+        )
+
+
+class Stopping:
+    """Finds the stop string that ended an answer: it is in the text of the tokens, behind what is shown."""
+
+    def __init__(self, service: Service, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._stream = TextStream(service.tokenizer.raw)
+        self._text = ""
+        self._shown = 0
+
+    def push(self, piece: Piece) -> None:
+        if self._stops:
+            self._text += "".join(map(self._stream.push, piece.tokens))
+            self._shown += len(piece.text)
+
+    @property
+    def sequence(self) -> str | None:
+        """The stop string, None if another condition ended the answer."""
+        behind = self._text[self._shown :]
+        return min((stop for stop in self._stops if behind.startswith(stop)), key=len, default=None)
+
+
+def _written(told: StreamEvent) -> bytes:
+    return event(told, told.type)

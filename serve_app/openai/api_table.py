@@ -1,0 +1,142 @@
+"""Writes serve_app/API.md from the code: `python -m serve_app.openai.api_table > serve_app/API.md`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast, get_args, get_type_hints
+
+from fastapi.routing import APIRoute
+
+from serve_app.openai.app import routers
+from serve_app.openai.fields import Fields
+from serve_app.openai.service import Service
+
+INTRODUCTION = """# The API
+
+Made from the code by `python -m serve_app.openai.api_table > serve_app/API.md`; a test compares them. A running service
+has the same, with types and limits, at `/docs` and `/openapi.json`.
+
+HEAD works wherever GET does. Every response has an `x-request-id`; errors are OpenAI's `{"error": {...}}`, those of
+`/v1/messages` Anthropic's.
+
+| endpoint | answer |
+|---|---|
+"""
+FIELDS = """
+## Fields
+
+*Ignored* fields are accepted with any value and change nothing. *Refused* ones, and all that are not listed, get a 400
+that names them. Values that ask for nothing are accepted there, too: those in brackets, and null everywhere. `a.b` is a
+field of the object `a`, and `a[].b` one of the objects in the list `a`.
+
+| endpoints | field | | description |
+|---|---|---|---|
+"""
+ALIASES = {"/healthz"}  # of paths that are shown
+SUPPORTED, IGNORED, REFUSED = "supported", "ignored", "refused"
+
+
+class Entry(NamedTuple):
+    """A field of one body: its path, whether it is supported, ignored or refused, and what more is to be said."""
+
+    field: str
+    kind: str
+    description: str
+
+
+def api_page() -> str:
+    """The Markdown page: every endpoint, and every field of the bodies."""
+    routes = [route for route in _routes() if route.include_in_schema and route.path_format not in ALIASES]
+    lines = [_row(_endpoint(route), _summary(route)) for route in routes]
+    return INTRODUCTION + "".join(lines) + FIELDS + "".join(_field_rows(routes))
+
+
+def _routes() -> list[APIRoute]:
+    # Nothing is asked of this service: routes read these only when they are made.
+    unasked = SimpleNamespace(model_name="", tokenizer=SimpleNamespace(raw=None), describe=dict)
+    made = routers(cast("Service", unasked))
+    return [route for router in made for route in router.routes if isinstance(route, APIRoute)]
+
+
+def _field_rows(routes: list[APIRoute]) -> Iterator[str]:
+    """Fields that several endpoints have alike are told once, and before those that fewer have."""
+    endpoints: defaultdict[Entry, list[str]] = defaultdict(list)
+    for route in routes:
+        for body in _bodies(route):
+            for entry in _told_once(entries(body)):
+                endpoints[entry].append(f"`{route.path_format.removeprefix('/v1').removeprefix('/')}`")
+    groups: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry, paths in endpoints.items():
+        groups[", ".join(paths)].append(entry)
+    for paths_shown, members in groups.items():
+        for entry in members:
+            if entry.kind == SUPPORTED:
+                yield _row(paths_shown, f"`{entry.field}`", entry.kind, entry.description)
+        for kind in (IGNORED, REFUSED):
+            if named := [entry for entry in members if entry.kind == kind]:
+                fields = ", ".join(f"`{entry.field}`{entry.description}" for entry in named)
+                yield _row(paths_shown, fields, kind, "")
+
+
+def _told_once(found: Iterable[Entry]) -> list[Entry]:
+    """The entries without those of a field that another kind of object supports, or describes."""
+    best: dict[str, Entry] = {}
+    for entry in found:
+        known = best.get(entry.field)
+        if known is None or (entry.kind == SUPPORTED and (known.kind != SUPPORTED or not known.description)):
+            best[entry.field] = entry
+    return list(best.values())
+
+
+def entries(model: type[Fields], path: str = "") -> Iterator[Entry]:
+    """The fields of a body, each before those of the objects in it."""
+    for name, field in model.model_fields.items():
+        yield Entry(path + name, SUPPORTED, field.description or "")
+        for nested, step in _nested(field.annotation):
+            yield from entries(nested, f"{path}{name}{step}.")
+    for name in sorted(model.ignored):
+        yield Entry(path + name, IGNORED, "")
+    for name, inert in refused(model).items():
+        shown = ", ".join(f"`{json.dumps(value)}`" for value in inert)
+        yield Entry(path + name, REFUSED, f" ({shown})" if shown else "")
+
+
+def refused(model: type[Fields]) -> dict[str, tuple[object, ...]]:
+    """Fields that are refused by name, each with the values that ask for nothing; those of state have words of their
+    own in the error."""
+    return model.unsupported | getattr(model, "of_state", {})
+
+
+def _nested(annotation: Any, step: str = "") -> Iterator[tuple[type[Fields], str]]:
+    """The objects that a field may have as its value, and `[]` for each list that they are in."""
+    if isinstance(annotation, type) and issubclass(annotation, Fields):
+        yield annotation, step
+    inner = step + "[]" if getattr(annotation, "__origin__", annotation) is list else step
+    for part in get_args(annotation):
+        yield from _nested(part, inner)
+
+
+def _bodies(route: APIRoute) -> list[type[Fields]]:
+    hints = get_type_hints(route.endpoint)
+    return [hint for hint in hints.values() if isinstance(hint, type) and issubclass(hint, Fields)]
+
+
+def _endpoint(route: APIRoute) -> str:
+    return f"`{' '.join(sorted(route.methods or ()))} {route.path_format}`"
+
+
+def _summary(route: APIRoute) -> str:
+    return " ".join(route.description.split())
+
+
+def _row(*cells: str) -> str:
+    escaped = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+    return f"| {' | '.join(escaped)} |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(api_page())

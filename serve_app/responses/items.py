@@ -1,0 +1,92 @@
+"""The items of a conversation in `input`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag
+
+from serve_app.openai.fields import Fields
+from serve_app.openai.translation import by_type, known_types
+from serve_app.openai.values import FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
+
+_SENT_BACK = frozenset({"id", "status"})  # what an item of an answer has beside its contents
+
+
+class TextPart(Fields):
+    ignored = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint"})
+
+    type: Literal["input_text", "output_text"] = Field(description="Images, audio and files are not supported.")
+    text: str
+
+
+Parts = Annotated[
+    list[Annotated[TextPart, known_types("parts", "input_text", "output_text")]],
+    FAIL_FAST,
+    Field(min_length=1),
+    at_most(MAX_PARTS),
+]
+Text = Annotated[Annotated[str, Tag(TEXT)] | Annotated[Parts, Tag(PARTS)], takes("a string or a list of text parts")]
+
+
+class MessageItem(Fields):
+    ignored = _SENT_BACK | {"phase"}
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"] = Field(description="`developer` means `system`.")
+    content: Text
+
+
+class FunctionCallItem(Fields):
+    """A call that the model made."""
+
+    ignored = _SENT_BACK | {"caller", "namespace", "async"}
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str = Field(description="JSON.")
+
+
+class FunctionCallOutputItem(Fields):
+    """What a function returned."""
+
+    ignored = _SENT_BACK | {"caller", "namespace", "name"}
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: Text
+
+
+class ReasoningText(Fields):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class ReasoningItem(Fields):
+    """What the model thought before it answered or called."""
+
+    ignored = _SENT_BACK | {"summary", "encrypted_content"}
+
+    type: Literal["reasoning"]
+    content: Annotated[list[ReasoningText], FAIL_FAST, at_most(MAX_PARTS)] = Field([])
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.content)
+
+
+Item = Annotated[
+    Annotated[MessageItem, Tag("<message>")]
+    | Annotated[FunctionCallItem, Tag("<function_call>")]
+    | Annotated[FunctionCallOutputItem, Tag("<function_call_output>")]
+    | Annotated[ReasoningItem, Tag("<reasoning>")],
+    by_type("message"),
+    known_types("items", "message", "function_call", "function_call_output", "reasoning", default="message"),
+]
+Items = Annotated[list[Item], FAIL_FAST, Field(min_length=1), at_most(MAX_MESSAGES)]
+Input = Annotated[Annotated[str, Tag(TEXT)] | Annotated[Items, Tag(PARTS)], takes("a string or a list of items")]
+
+
+def text_of(content: str | list[TextPart]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
