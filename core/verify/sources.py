@@ -28,7 +28,8 @@ Corner = tuple[str | None, str]  # an owner and a task: whose answers may be loo
 class LookupConfig(NamedTuple):
     """What is looked up: a session's own text, and at most so many tokens of earlier answers, over all owners.
 
-    And what a `grammar` forces. `without_owner` says whether requests that have no owner share an owner; otherwise nothing of them is remembered.
+    And what a `grammar` forces. `without_owner` says whether requests that have no owner share an owner; otherwise
+    nothing of them is remembered.
     """
 
     own_text: bool = True

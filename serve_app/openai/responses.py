@@ -8,7 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.generation import FinishReason, Source
 
-TokenIds = Annotated[list[int], Field(description="The tokens committed, the end-of-sequence token included.")]
+TokenIds = Annotated[
+    list[int],
+    Field(description="The tokens committed; those that ended the answer are among them, and have logprobs, too."),
+]
 
 
 def _absent(value: object) -> bool:
