@@ -17,6 +17,7 @@ workers             work spread over the cluster; progress, progress_view: one v
 findings, report/   the figures of a retraining; the HTML page made from them
 cli, outcome, job   `taskspec retrain`, `stage`, `traces import`; their results; a retraining as a Ray Job
 own_ray             the Ray of one command
+in_memory           retrainings that leave nothing of a prompt on a disk
 watch               `taskspec retrain --watch`: when to retrain; watched_traces: the answers that it compares
 family/             builds the shipped target and draft: task corpora, tokenizer, training
 

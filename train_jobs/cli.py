@@ -294,6 +294,10 @@ def _stoppable(console: Console, then: str) -> Iterator[None]:
 
 
 def _again(config: RetrainConfig) -> str:
+    from train_jobs.in_memory import learns_in_memory
+
+    if learns_in_memory(config):
+        return "nothing of the answers is left of it; the same command begins anew"
     return f"the same command resumes from {config.work}"
 
 

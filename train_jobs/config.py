@@ -182,7 +182,9 @@ class RetrainConfig(Section):
 
     target: TargetConfig
     draft: str = Field(description="directory, hub id, or family:draft")
-    work: Path = Field(description="work directory; an interrupted retraining resumes from it")
+    work: Path = Field(
+        description="work directory; an interrupted retraining resumes from it; on a tmpfs for traces kept in memory"
+    )
     bundles: Path = Field(description="bundle directory that services load from")
     collect: CollectConfig
     make: MakeConfig = MakeConfig()

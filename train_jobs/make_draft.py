@@ -22,6 +22,7 @@ from core.bundle.atomic_files import ASIDE
 from core.distill.draft_making import evenly, make_from_layers, make_narrow
 from core.distill.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, score_draft, total
 from core.distill.vocabulary_size import score_vocabularies, seconds_per_token
+from core.errors import ConfigError
 from core.model.base import Model
 from core.model.causal_lm import load_draft_model, load_model
 from core.model.config import ModelConfig
@@ -31,6 +32,7 @@ from core.policy.cost_model import PassCosts, profile
 from core.policy.rerouting import expected_tokens, token_rate
 from train_jobs.artefacts import FittedDrafts, read_json, write_json
 from train_jobs.config import RetrainConfig
+from train_jobs.in_memory import learns_in_memory
 from train_jobs.models import model_directory, pages, replay_terms, target_tokenizer
 from train_jobs.pipeline import exclusive, run_stage
 from train_jobs.progress import Progress
@@ -73,8 +75,13 @@ class MadeDraft(msgspec.Struct, frozen=True):
 def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
     """Make the draft that `config.draft` names, at its path. It runs on the connected Ray, and can be resumed.
 
-    Raises `ConfigError` for a shape that the target does not allow.
+    Raises `ConfigError` for a shape that the target does not allow, or for traces that are kept in memory.
     """
+    if learns_in_memory(config):
+        raise ConfigError(
+            f"collect.traces: the answers in {config.collect.traces} are kept in memory, and what a draft is made from "
+            "stays on a disk: write `files` or `family` in place of `traces`"
+        )
     config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).absolute())})
     with exclusive(config.work), Progress(console, ("collect", "draft")) as progress:
         maker = DraftMaker(config, progress)

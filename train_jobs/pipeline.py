@@ -14,6 +14,7 @@ from rich.console import Console
 from core.bundle.store import open_live
 from core.errors import ConfigError, TaskSpecError
 from train_jobs.config import RetrainConfig
+from train_jobs.in_memory import forgetting, prepare, results
 from train_jobs.outcome import Outcome, SlotDecision
 from train_jobs.progress import Progress
 from train_jobs.report.page import PAGE
@@ -35,12 +36,17 @@ _RUN: dict[StageName, Callable[[Workspace, Progress], None]] = {
 def retrain(config: RetrainConfig, stages: Sequence[StageName], console: Console) -> Outcome:
     """Run these stages on the Ray this process is connected to, under one progress view.
 
-    Raises `ConfigError` if an earlier stage is not done, if another retraining uses the work directory, or for a
-    setting to correct.
+    If the traces are kept in memory, only the report is left in the work directory. Raises `ConfigError` if an earlier
+    stage is not done, if another retraining uses the work directory, or for a setting to correct.
     """
     config = config.anchored()
+    prepare(config, stages)
     try:
-        with exclusive(config.work), Progress(console, stages) as progress:
+        with (
+            exclusive(config.work),
+            Progress(console, stages) as progress,
+            forgetting(config, *results(config.work)),
+        ):
             work = Workspace(config)
             for name in stages:
                 run_stage(work, name, progress)

@@ -24,11 +24,13 @@ from core.model.causal_lm import load_draft_model, load_model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, most_frequent
 from core.policy.cost_model import PassCosts, profile
+from train_jobs.in_memory import learns_in_memory
 from train_jobs.models import model_directory, pages, replay_terms, target_tokenizer
 from train_jobs.progress import ReportProgress
 from train_jobs.workspace import Workspace
 
 _MOST_RECORDS = 64  # of a task, replayed with every vocabulary
+_SEVERAL = 5  # answers that must have an id, or it is not published when answers are kept in memory only
 
 
 class PromotedDraft(NamedTuple):
@@ -70,6 +72,9 @@ class VocabularyChooser:
         """Of every size, the ids that the training answers use most; those that end an answer are always in."""
         traces, numbers = self._work.traces("train"), self._work.tasks().numbers("train", task)
         counts = Counter(token for number in numbers for token in traces[number].output_ids)
+        if learns_in_memory(self._work.config):
+            answers = Counter(token for number in numbers for token in set(traces[number].output_ids))
+            counts = Counter({token: count for token, count in counts.items() if answers[token] >= _SEVERAL})
         ends = target_tokenizer(self._work.config).eos_ids
         sizes = sorted({min(size, self._terms.num_valid) for size in self._work.config.evaluate.vocabulary_sizes})
         vocab_size = _vocab_size(self._work)

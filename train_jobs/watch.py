@@ -23,12 +23,14 @@ from ray.exceptions import RayError
 from ray.util import metrics
 from rich.console import Console
 
+from core.bundle.atomic_files import ASIDE
 from core.bundle.store import Bundle
 from core.distill.traces import TraceStore, written_at
 from core.errors import ConfigError, TaskSpecError
 from core.tasks.drift import Drift, Limits, measure
 from train_jobs.artefacts import read_json, write_json
 from train_jobs.config import RetrainConfig
+from train_jobs.in_memory import forgetting, learns_in_memory, prepare
 from train_jobs.models import live_bundle
 from train_jobs.pipeline import exclusive, retrain
 from train_jobs.progress_view import print_line
@@ -62,6 +64,7 @@ def watch(config: RetrainConfig, console: Console) -> None:
     """Look and retrain until an interruption. Raises `ConfigError` for a setting to correct."""
     config = config.anchored()
     config.watched()
+    prepare(config)
     with exclusive(config.work):
         watching = Watch(config, console)
         watching.resume()
@@ -135,15 +138,19 @@ class Watch:
     def _run(self, name: str) -> None:
         """Do a retraining, note its end, delete old ones."""
         directory = self._config.work / name
-        freeze(self._directory, directory / _TRACES)
+        frozen = directory / _TRACES
         try:
-            outcome = retrain(run_config(self._config, directory), STAGES, self._console)
+            prepare(self._config)
+            with forgetting(self._config, frozen, frozen.with_name(ASIDE + _TRACES)):
+                freeze(self._directory, frozen)
+                outcome = retrain(run_config(self._config, directory), STAGES, self._console)
         except ConfigError:  # the same reason is to count when the setting is corrected
             self.state.begun, self.state.running = self.state.retrained, None
             self._keep()
             raise
         except (TaskSpecError, RayError, OSError) as error:
-            print_line(self._console, f"Retraining {name} failed, its results are in {directory}: {error}")
+            kept = "" if learns_in_memory(self._config) else f", its results are in {directory}"
+            print_line(self._console, f"Retraining {name} failed{kept}: {error}")
         else:
             outcome.print(self._console)
             self.state.retrained = self.state.begun

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 import ray
 
-from core.bundle.atomic_files import ASIDE
-from core.distill.traces import Trace, TraceStore, written_at
+from core.bundle.atomic_files import ASIDE, replace
+from core.distill.memory_files import mark, marked
+from core.distill.traces import Trace, TraceStore, parquet_of, traces_of, written_at
 from core.tasks.drift import Observation, distances
 from core.tasks.embedding import sentence_encoder
 from core.tasks.identity import TaskCentroids
@@ -25,6 +26,7 @@ from train_jobs.config import RetrainConfig
 from train_jobs.models import target_tokenizer
 from train_jobs.workers import resources
 
+_ASKED = ".asked"  # prompts whose distances are being measured
 Distances = Callable[[Sequence[Trace]], Sequence[float | None]]  # of prompts to the nearest task
 
 
@@ -121,17 +123,20 @@ def _joined(observed: Mapping[str, Sequence[Observation]]) -> list[Observation]:
 def freeze(traces: Path, to: Path) -> None:
     """Put the shards that are in `traces` now into the directory `to`, unless it exists.
 
-    A retraining reads them there, so that it can be resumed after more have come and old ones were deleted.
+    A retraining reads them there, so that it can be resumed after more have come and old ones were deleted. They stay
+    marked as kept in memory, if they are.
     """
     if to.exists():
         return
-    aside = to.with_name(ASIDE + to.name)
-    shutil.rmtree(aside, ignore_errors=True)  # left by a killed process
-    aside.mkdir(parents=True)
+    made = to.with_name(ASIDE + to.name)
+    shutil.rmtree(made, ignore_errors=True)  # left by a killed process
+    made.mkdir(parents=True)
     for shard in TraceStore(traces).shards():
         with suppress(FileNotFoundError):  # deleted by the service meanwhile
-            _link(shard, aside / shard.name)
-    aside.rename(to)
+            _link(shard, made / shard.name)
+    if marked(traces):
+        mark(made)
+    made.rename(to)
 
 
 def _link(file: Path, to: Path) -> None:
@@ -152,14 +157,18 @@ def distances_on_ray(config: RetrainConfig, centroids: Path | None) -> Distances
     found: Any = ray.remote(_distances).options(**resources(worker))
 
     def measured(traces: Sequence[Trace]) -> Sequence[float | None]:
-        prompts = [trace.prompt_ids for trace in traces]
-        placed: list[float | None] = ray.get(found.remote(config, known, prompts))
+        asked = config.work / _ASKED  # and not an object of Ray's, which may go to a disk
+        try:
+            replace(asked, parquet_of(traces))
+            placed: list[float | None] = ray.get(found.remote(config, known, asked))
+        finally:
+            asked.unlink(missing_ok=True)
         return placed
 
     return measured
 
 
-def _distances(config: RetrainConfig, centroids: TaskCentroids, prompts: Sequence[Sequence[int]]) -> list[float]:
-    tokenizer = target_tokenizer(config)
+def _distances(config: RetrainConfig, centroids: TaskCentroids, asked: Path) -> list[float]:
+    tokenizer, prompts = target_tokenizer(config), [trace.prompt_ids for trace in traces_of(asked.read_bytes())]
     encode = sentence_encoder(centroids.embedder, "cuda" if config.partition.worker.num_gpus else "cpu")
     return distances(centroids, encode([tokenizer.prompt_text(prompt) for prompt in prompts]))

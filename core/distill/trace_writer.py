@@ -13,15 +13,33 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
+from typing import Literal, Protocol
 
 from core.distill.traces import Trace, TraceStore
 
 Redact = Callable[[Trace], Trace | None]  # what may be kept of a trace; None for nothing
+Drop = Literal["dropped_queue_full", "dropped_over_key"]
 
 SHARD_TOKENS = 1 << 20  # of a shard, about four bytes each
 QUEUE_TOKENS = 1 << 22  # that wait; in memory they take up to 36 bytes each
 IDLE_SECONDS = 600.0  # after which old shards are deleted though there is none to write
 _log = logging.getLogger(__name__)
+
+
+class Waiting(Protocol):
+    """Traces that wait to be written."""
+
+    def add(self, trace: Trace, owner: str | None = None) -> Drop | None:
+        """Why this one, or another of its owner in its place, is dropped; None if none is."""
+        ...
+
+    def due_in(self) -> float:
+        """Seconds until the next shard should be written, 0 for now; infinite if nothing waits."""
+        ...
+
+    def take(self) -> list[Trace]:
+        """Remove the traces of the next shard; none only if nothing waits."""
+        ...
 
 
 class TraceQueue:
@@ -41,13 +59,13 @@ class TraceQueue:
         self._waiting: deque[tuple[float, Trace]] = deque()
         self._tokens = 0
 
-    def add(self, trace: Trace) -> bool:
-        """False if there is no room for it."""
+    def add(self, trace: Trace, owner: str | None = None) -> Drop | None:  # noqa: ARG002 - all owners are alike
+        """The reason if there is no room for it."""
         if len(self._waiting) == self._most or self._tokens >= QUEUE_TOKENS:
-            return False
+            return "dropped_queue_full"
         self._waiting.append((self._clock(), trace))
-        self._tokens += _tokens(trace)
-        return True
+        self._tokens += num_tokens(trace)
+        return None
 
     def due_in(self) -> float:
         """Seconds until the next shard should be written, 0 for now; infinite if nothing waits."""
@@ -62,7 +80,7 @@ class TraceQueue:
         taken, tokens = list[Trace](), 0
         while self._waiting and len(taken) < self._flush_records and tokens < SHARD_TOKENS:
             taken.append(self._waiting.popleft()[1])
-            tokens += _tokens(taken[-1])
+            tokens += num_tokens(taken[-1])
         self._tokens -= tokens
         return taken
 
@@ -71,25 +89,27 @@ class TraceWriter:
     """Writes the traces added to it, or what `redact` leaves of them; `add` never blocks or raises.
 
     `counts` adds to the store's: `shards` written and `failed_writes`, and the traces that were `dropped_queue_full`,
-    `dropped_unwritable`, `dropped_redacted` (nothing of them may be kept) or `dropped_redaction_failed`.
+    `dropped_over_key` (others of the same client are kept), `dropped_unwritable`, `dropped_redacted` (nothing of them
+    may be kept) or `dropped_redaction_failed`.
     """
 
-    def __init__(self, store: TraceStore, queue: TraceQueue | None = None, redact: Redact | None = None) -> None:
+    def __init__(self, store: TraceStore, queue: Waiting | None = None, redact: Redact | None = None) -> None:
         self.counts = store.counts
         self._store = store
-        self._queue = queue or TraceQueue()
+        self._queue: Waiting = queue or TraceQueue()
         self._redact = redact
         self._changed = Condition()
         self._closing = False
         self._thread = Thread(target=self._run, name="traces", daemon=True)
         self._thread.start()
 
-    def add(self, trace: Trace) -> None:
+    def add(self, trace: Trace, owner: str | None = None) -> None:
+        """`owner` stands for the client; it is not written."""
         with self._changed:
-            if self._queue.add(trace):
+            if (dropped := self._queue.add(trace, owner)) is None:
                 self._changed.notify()
             else:
-                self.counts["dropped_queue_full"] += 1
+                self.counts[dropped] += 1
 
     def close(self) -> None:
         """Write all added traces and end the thread; nothing may be added afterwards."""
@@ -152,5 +172,5 @@ class TraceWriter:
         self.counts["dropped_unwritable"] += len(traces)
 
 
-def _tokens(trace: Trace) -> int:
+def num_tokens(trace: Trace) -> int:
     return len(trace.prompt_ids) + len(trace.output_ids)

@@ -1,7 +1,8 @@
 """Keeps the answers of an ingress replica for training, off the path of the requests.
 
 Only finished answers are kept, each choice as a trace of its own, and none whose client sent `store: false`. Nothing of
-a trace tells whose it is: neither API keys nor their digests are part of it.
+a trace tells whose it is: neither API keys nor their digests are part of it. With `in_memory` a client has a bounded
+number of answers kept, on a memory file system, and of each only what training needs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from core.distill.trace_writer import TraceQueue, TraceWriter
+from core.distill.memory_files import EXAMPLE, disk_at, make_private, mark
+from core.distill.trace_reservoir import TraceReservoir
+from core.distill.trace_writer import TraceQueue, TraceWriter, Waiting
 from core.distill.traces import Proposals, Trace, TraceStore
+from core.errors import ConfigError
 from core.generation import Run, Source
 from serve_app.config import Traces
 from serve_app.deployments.draft_sessions import DraftSessions
@@ -23,14 +27,22 @@ from serve_app.deployments.metrics import Metrics
 from serve_app.deployments.served_models import ServedModels
 from serve_app.openai.service import ChoiceRun
 
+Keep = Callable[[Trace, str | None], None]  # a trace, and who stands for its client
+_MINUTE = 60.0
+
 
 class TraceRecorder:
-    """The traces of all generations of a replica. Its thread writes them until it is closed."""
+    """The traces of all generations of a replica. Its thread writes them until it is closed.
+
+    Raises `ConfigError` if they are to be kept in memory, and this machine or user cannot.
+    """
 
     def __init__(self, traces: Traces) -> None:
+        self._in_memory = traces.in_memory
+        if self._in_memory:
+            _prepare(traces.directory)
         store = TraceStore(traces.directory, traces.max_bytes, traces.max_days)
-        queue = TraceQueue(traces.flush_records, traces.flush_seconds, traces.queue)
-        self._writer = TraceWriter(store, queue, traces.redaction)
+        self._writer = TraceWriter(store, _waiting(traces), traces.redaction)
         self._metrics = Metrics("traces", gauges=frozenset())
 
     def recording(
@@ -39,7 +51,10 @@ class TraceRecorder:
         """The recording of a generation that begins now; None if the client does not want it kept."""
         if not received.request(0).store:
             return None
-        return Recording(received, wiring, served, self._writer.add)
+        return Recording(received, wiring, served, self._keep)
+
+    def _keep(self, trace: Trace, owner: str | None) -> None:
+        self._writer.add(_needed(trace) if self._in_memory else trace, owner)
 
     def counts(self) -> Counter[str]:
         """What was written and dropped. The writer's thread may count meanwhile, so this is a copy."""
@@ -62,7 +77,7 @@ class Recording:
         received: GenerationState,
         wiring: DraftSessions | None,
         served: ServedModels,
-        keep: Callable[[Trace], None],
+        keep: Keep,
     ) -> None:
         self._received = received
         self._wiring = wiring
@@ -76,7 +91,7 @@ class Recording:
         tally = self._tallies[choice_run.choice]
         tally.add(choice_run.run)
         if choice_run.run.finish_reason is not None:
-            self._keep(self._trace(choice_run, tally))
+            self._keep(self._trace(choice_run, tally), self._received.request(choice_run.choice).owner)
 
     def _trace(self, last: ChoiceRun, tally: Tally) -> Trace:
         prior = None if self._wiring is None else self._wiring.prior
@@ -118,3 +133,37 @@ class Tally:
     @property
     def sources(self) -> dict[str, Proposals]:
         return {source: Proposals(number, self.accepted[source]) for source, number in self.proposed.items()}
+
+
+def _waiting(traces: Traces) -> Waiting:
+    if traces.in_memory:
+        return TraceReservoir(traces.per_key, traces.flush_seconds, traces.queue)
+    return TraceQueue(traces.flush_records, traces.flush_seconds, traces.queue)
+
+
+def _prepare(directory: Path) -> None:
+    """Make the directory, for this user alone, and mark it. Nodes differ, so this one is asked for its disks again."""
+    if disk := disk_at(directory):
+        raise ConfigError(f"traces.directory: {directory} is on a file system of type {disk} here, not in memory")
+    try:
+        make_private(directory)
+        mark(directory)
+    except OSError as error:
+        raise ConfigError(f"traces.directory: {error}; write a new directory, such as {EXAMPLE}/traces") from error
+
+
+def _needed(trace: Trace) -> Trace:
+    """What is learned from, watched for drift or replayed: no times but the minute, and no texts of the client."""
+    ended_at = None if trace.ended_at is None else trace.ended_at // _MINUTE * _MINUTE
+    params = msgspec.structs.replace(trace.params, stop=(), logprobs=None, prompt_logprobs=None)
+    return Trace(
+        prompt_ids=trace.prompt_ids,
+        output_ids=trace.output_ids,
+        params=params,
+        choice=trace.choice,
+        task=trace.task,
+        prior=trace.prior,
+        bundle=trace.bundle,
+        sources=trace.sources,
+        ended_at=ended_at,
+    )

@@ -12,7 +12,7 @@ from train_jobs.artefacts import SPLITS
 from train_jobs.config import load_config
 from train_jobs.models import context
 from train_jobs.prompt_sources import gather
-from train_jobs.stages.collect import Answerer, Shard
+from train_jobs.stages.collect import Answerer, ask
 
 
 @pytest.fixture(scope="session")
@@ -29,5 +29,5 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answerer = Answerer(config, shards, context(config.draft), lambda *_: None)
     traces = gather(config, context(config.target.model))
     for split in SPLITS:
-        answerer.work(Shard(f"{split}-0000", traces[split], split == "train"))
+        answerer.work(ask(shards, f"{split}-0000", traces[split], teacher=split == "train"))
     return file

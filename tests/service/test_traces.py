@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+import torch
+
+from core.distill.replay import Terms, score_draft, total
 from core.distill.traces import Trace, TraceStore
-from tests.service.conftest import Service, chat, token_ids
+from core.model.causal_lm import load_draft_model
+from core.model.config import ModelConfig
+from core.model_names import locate
+from core.text.vocabulary import same_id_map
+from tests.service.conftest import Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster
 
@@ -46,3 +54,29 @@ def test_the_routers_prior_is_kept(service: Service) -> None:
     [trace] = kept(service, SEED + 2)
     assert trace.prior is not None
     assert sum(trace.prior.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.soak
+def test_a_replay_predicts_what_the_service_measures_of_a_draft(service: Service) -> None:
+    """Within a point, of a draft that proposes as many tokens for every pass, to one answer after the other.
+
+    Under load proposals come late and are shorter, which no replay foresees.
+    """
+    task, length = service.tasks[0], 4
+    asked = [
+        chat(item.prompt, seed=SEED + 3, temperature=number % 2, max_tokens=80)
+        | {"speculation": {"task": task, "num_speculative_tokens": length}}
+        for number, item in enumerate(prompts(36, seed=9))
+    ]
+    for body in asked:
+        service.answer(body)
+    service.eventually(lambda: len(kept(service, SEED + 3)) == len(asked))
+    traces, config = kept(service, SEED + 3), service.config
+    measured = [trace.sources["draft"] for trace in traces if trace.sources and "draft" in trace.sources]
+    target, base = Path(locate(config.target.model)), Path(locate(config.draft.model))
+    draft = load_draft_model(service.served.drafts[task], base, dtype=torch.float32, target=target)
+    terms = Terms(length, same_id_map(target, base), ModelConfig.load(target).context)
+    replayed = total(score_draft(draft, traces, terms))
+    assert replayed.proposed > 1000
+    shares = [sum(one.accepted for one in measured) / sum(one.proposed for one in measured), replayed.acceptance_rate]
+    assert shares[0] == pytest.approx(shares[1], abs=0.01)

@@ -1,8 +1,9 @@
-"""A retraining that is killed at three points ends in the same bundle as an undisturbed one."""
+"""A retraining that is killed, at three points or at ten moments, ends in the same bundle as an undisturbed one."""
 
 from __future__ import annotations
 
 import fcntl
+import random
 import shutil
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from tests.core.bundle.bundles import content
 from tests.serve_app.command import Command
 from tests.train_jobs.retraining import Retraining, as_short_as_can_be
 
-pytestmark = pytest.mark.soak  # about six minutes on two cores, with the retraining it is compared to
+pytestmark = pytest.mark.soak  # about twelve minutes on two cores, with the retraining they are compared to
 
 PATIENCE = 240.0  # seconds; far more than a stage takes on a slow machine
 
@@ -69,3 +70,19 @@ def test_killed_inside_align_between_stages_and_inside_publish(
     assert outcome.returncode == 0, outcome.stderr
     assert killed.version == retrained.version
     assert content(killed.workspace.router()) == content(retrained.workspace.router())
+
+
+def test_killed_at_ten_random_moments(retrained: Retraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is published is whole after each of them, or nothing is."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    killed, moments = Retraining(tmp_path, as_short_as_can_be(tmp_path)), random.Random(7)
+    for _ in range(10):
+        moment = time.monotonic() + moments.uniform(4.0, 30.0)
+        killed_when(killed, tmp_path, lambda moment=moment: time.monotonic() >= moment)  # type: ignore[misc]
+        live = open_live(killed.bundles).bundle if killed.bundles.exists() else None
+        assert live is None or live.manifest.version == retrained.version
+
+    outcome = killed.again()
+    assert outcome.returncode == 0, outcome.stderr
+    assert killed.version == retrained.version

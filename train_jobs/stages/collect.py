@@ -1,6 +1,7 @@
 """Stage 1, collect: the prompts in their splits, the target's answers, and its log-probabilities for training.
 
-Results are Parquet shards. A shard that exists is complete and is not made again.
+Results are Parquet shards. A shard that exists is complete and is not made again. What is asked for travels to the
+workers in files beside them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from core.bundle.atomic_files import replace
 from core.distill.answering import answer
 from core.distill.dataset import distil
-from core.distill.traces import Trace, TraceStore, parquet_of
+from core.distill.traces import Trace, TraceStore, parquet_of, traces_of
 from core.generation import GenerationRequest
 from core.model.base import Model
 from core.model.causal_lm import load_model
@@ -30,12 +31,13 @@ from train_jobs.prompt_sources import TracesBySplit, gather, unanswered
 from train_jobs.workers import spread
 from train_jobs.workspace import Workspace
 
+_ASKED = ".asked"  # suffix of a shard with traces that may lack their answer
+
 
 class Shard(NamedTuple):
-    """Traces for one file. `teacher` adds a file with the target's log-probabilities of their tokens."""
+    """Asked for: one file of traces. `teacher` adds a file with the target's log-probabilities of their tokens."""
 
     name: str
-    traces: Sequence[Trace]
     teacher: bool
 
 
@@ -50,15 +52,23 @@ def answer_all(config: RetrainConfig, directory: Path, splits: TracesBySplit, st
     draft_context = context(config.draft)
     # a draft learns nothing from an answer whose prompt fills its context
     splits = splits | {"train": [trace for trace in splits["train"] if trace.prompt_length < draft_context]}
-    shards = [
-        Shard(name, traces[span], split == "train")
+    missing = [
+        ask(directory, name, traces[span], teacher=split == "train")
         for split, traces in splits.items()
         for name, span in shard_names(split, len(traces), config.collect.shard)
+        if not (directory / f"{name}.parquet").exists()
     ]
-    missing = [shard for shard in shards if not (directory / f"{shard.name}.parquet").exists()]
     with progress.stage(stage, len(missing)) as report:
         for _ in spread(Answerer, config.collect.worker, missing, config, directory, draft_context, report):
             pass
+    for file in directory.glob(f"*{_ASKED}"):
+        file.unlink()
+
+
+def ask(directory: Path, name: str, traces: Sequence[Trace], *, teacher: bool) -> Shard:
+    """Write down what is asked for, for an `Answerer` of this directory."""
+    replace(directory / f"{name}{_ASKED}", parquet_of(traces))
+    return Shard(name, teacher)
 
 
 def answer_file(config: RetrainConfig, file: Path, store: TraceStore, report: ReportProgress) -> int:
@@ -83,7 +93,8 @@ class Answerer:
 
     def work(self, shard: Shard) -> None:
         """Write a shard. The Parquet file comes last: it marks the shard as complete."""
-        traces = self.answered(shard.name, shard.traces)
+        asked = traces_of((self._directory / f"{shard.name}{_ASKED}").read_bytes())
+        traces = self.answered(shard.name, asked)
         if shard.teacher:
             data = distil(self._target, traces, self._config.collect.top, self._draft_context)
             data.save(self._directory / f"{shard.name}.safetensors")

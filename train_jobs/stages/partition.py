@@ -1,13 +1,12 @@
 """Stage 2, partition: the tasks in the training prompts, found without labels, and the task of every prompt.
 
 Tasks that the live bundle knows keep their names, so that their drafts and evidence carry over. The prompts are
-embedded by Ray Data, which takes most of the stage's time.
+embedded by Ray Data, which takes most of the stage's time. Workers read them in the work directory.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,7 +19,8 @@ from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
 from core.tasks.embedding import Encode, Matrix, sentence_encoder
 from core.tasks.identity import Recognised, TaskCentroids, recognise
 from train_jobs.artefacts import CHANGES, SPLITS, Split, TaskAssignment, save_embeddings, write_json
-from train_jobs.config import PartitionConfig, RetrainConfig
+from train_jobs.config import RetrainConfig
+from train_jobs.in_memory import learns_in_memory
 from train_jobs.models import live_bundle, target_tokenizer
 from train_jobs.progress import Progress, ReportProgress
 from train_jobs.workers import at_once, resources
@@ -33,14 +33,14 @@ def run(work: Workspace, progress: Progress) -> None:
     """Embed all prompts, find the tasks, assign every prompt to one."""
     config = work.config.partition
     work.steps["partition"].start()
-    texts = prompt_texts(work)
-    if len(texts["train"]) < MIN_PROMPTS:
-        raise ConfigError(f"collect: {len(texts['train'])} prompts are too few, bring {MIN_PROMPTS} or more")
+    sizes = {split: len(work.traces(split)) for split in SPLITS}
+    if sizes["train"] < MIN_PROMPTS:
+        raise ConfigError(f"collect: {sizes['train']} prompts are too few, bring {MIN_PROMPTS} or more")
     with progress.stage("partition", 2) as report:
-        vectors = _embed([text for split in SPLITS for text in texts[split]], config, report)
+        vectors = _embed(work, sum(sizes.values()), report)
         report("tasks", 0, 1, "")
-        find: Any = ray.remote(_find).options(**resources(config.worker))
-        ray.get(find.remote(work, texts, vectors))
+        find: Any = ray.remote(_find_here).options(**resources(config.worker))
+        ray.get(find.remote(work, vectors))
         report("tasks", 1, 1, "")
 
 
@@ -67,30 +67,36 @@ def recognised(config: RetrainConfig, partition: TaskPartition, embeddings: Matr
     return recognise(TaskCentroids.load(bundle.centroids), new, partition.labels, embeddings)
 
 
+def _find_here(work: Workspace, vectors: Matrix) -> None:
+    _find(work, prompt_texts(work), vectors)
+
+
 def _find(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> None:
     """Write the partition, the task of every prompt, and the embeddings."""
     config, directory = work.config.partition, work.steps["partition"].directory
     ends = np.cumsum([len(texts[split]) for split in SPLITS])
     embeddings: dict[Split, Matrix] = dict(zip(SPLITS, np.split(vectors, ends[:-1]), strict=True))
     partition = find_tasks(texts["train"], embeddings["train"], k=config.k, max_k=config.max_k)
+    if learns_in_memory(work.config):  # names are published, and these are words of prompts
+        partition = replace(partition, names=tuple(f"task-{label}" for label in range(partition.k)))
     found = recognised(work.config, partition, embeddings["train"])
     save_embeddings(directory, embeddings)
     write_json(directory / CHANGES, found.changes)
     TaskAssignment.save(directory, replace(partition, names=found.names), assign(partition, texts, embeddings))
 
 
-def _embed(texts: Sequence[str], config: PartitionConfig, report: ReportProgress) -> Matrix:
-    """Unit vectors [n, d] of texts, by as many encoders as the cluster has room for."""
+def _embed(work: Workspace, count: int, report: ReportProgress) -> Matrix:
+    """Unit vectors [count, d] of all prompts, split by split, by as many encoders as the cluster has room for."""
     from ray.data import ActorPoolStrategy, DataContext
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # `report` shows the progress
     DataContext.get_current().enable_progress_bars = False
     DataContext.get_current().print_on_execution_start = False
-    worker, blocks = config.worker, -(-len(texts) // _BLOCK)
-    rows = [{"number": number, "text": text} for number, text in enumerate(texts)]
+    worker, blocks = work.config.partition.worker, -(-count // _BLOCK)
+    rows = [{"number": number} for number in range(count)]
     found = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(
         Encoder,
-        fn_constructor_args=(config.embedder, "cuda" if worker.num_gpus else "cpu"),
+        fn_constructor_args=(work,),
         batch_size=None,
         compute=ActorPoolStrategy(size=min(blocks, at_once(worker))),
         **resources(worker),
@@ -98,18 +104,21 @@ def _embed(texts: Sequence[str], config: PartitionConfig, report: ReportProgress
     vectors: dict[int, Any] = {}
     for batch in found.iter_batches(batch_size=None):
         vectors |= zip(batch["number"].tolist(), batch["vector"], strict=True)
-        report("embedding", len(vectors), len(texts), "")
-    return np.stack([vectors[number] for number in range(len(texts))])
+        report("embedding", len(vectors), count, "")
+    return np.stack([vectors[number] for number in range(count)])
 
 
 class Encoder:
-    """A worker of Ray Data with the embedding model loaded."""
+    """A worker of Ray Data with the prompts and the embedding model loaded."""
 
-    def __init__(self, model: str, device: str) -> None:
-        self._encode = _encoder(model, device)
+    def __init__(self, work: Workspace) -> None:
+        config, texts = work.config.partition, prompt_texts(work)
+        self._texts = [text for split in SPLITS for text in texts[split]]
+        self._encode = _encoder(config.embedder, "cuda" if config.worker.num_gpus else "cpu")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return {"number": batch["number"], "vector": self._encode(batch["text"].tolist())}
+        numbers = batch["number"].tolist()
+        return {"number": batch["number"], "vector": self._encode([self._texts[number] for number in numbers])}
 
 
 @cache

@@ -74,13 +74,13 @@ def test_long_traces_make_shards_of_fewer(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_full_queue_takes_no_more_and_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = TraceQueue(flush_records=100, most=2)
-    assert [queue.add(trace(number)) for number in range(3)] == [True, True, False]
+    assert [queue.add(trace(number)) for number in range(3)] == [None, None, "dropped_queue_full"]
     assert queue.due_in() == 0
     assert len(queue.take()) == 2
-    assert queue.add(trace(4))
+    assert queue.add(trace(4)) is None
     monkeypatch.setattr(trace_writer, "QUEUE_TOKENS", 1000)
     long = TraceQueue()
-    assert [long.add(trace(number, 250)) for number in range(3)] == [True, True, False]
+    assert [long.add(trace(number, 250)) for number in range(3)] == [None, None, "dropped_queue_full"]
 
 
 # ---- the thread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
@@ -11,9 +12,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import psutil  # type: ignore[import-untyped]
 import pytest
 
+from core.distill.memory_files import marked
 from core.distill.traces import Proposals, Trace, TraceStore
+from core.errors import ConfigError
 from core.generation import GenerationRequest, Run
 from core.sampling.params import SamplingParams
 from core.settings import parse_settings
@@ -26,6 +30,7 @@ from serve_app.deployments.served_models import ServedModels
 from serve_app.deployments.serving import Tallies
 from serve_app.deployments.trace_recorder import TraceRecorder
 from serve_app.openai.service import ChoiceRun, Speculation
+from tests.core.distill.memory import memory_directory
 
 PARAMS = SamplingParams(seed=5, max_tokens=9, temperature=0.5, stop=("END",), logit_bias={3: 1.5})
 RUNS = (
@@ -38,11 +43,9 @@ RUNS = (
 )
 
 
-def requests(*, store: bool = True) -> list[GenerationRequest]:
+def requests(*, store: bool = True, owner: str | None = "digest of a key") -> list[GenerationRequest]:
     return [
-        GenerationRequest(
-            tokens=(5, 6), prompt_length=2, params=PARAMS, choice=choice, owner="digest of a key", store=store
-        )
+        GenerationRequest(tokens=(5, 6), prompt_length=2, params=PARAMS, choice=choice, owner=owner, store=store)
         for choice in range(2)
     ]
 
@@ -156,6 +159,56 @@ async def test_nothing_tells_whose_an_answer_is(tmp_path: Path) -> None:
     await generated(Ingress(kept), requests(), Speculation())
     kept.close()
     assert not any("digest" in str(trace) for trace in traces(tmp_path))
+
+
+async def test_in_memory_a_client_has_so_many_answers_kept_in_a_private_directory() -> None:
+    with memory_directory() as memory:
+        directory = memory / "traces"
+        kept = TraceRecorder(Traces(directory=directory, in_memory=True, per_key=3))
+        assert marked(directory)
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        for owner in ("one", "other", None):
+            for _ in range(4):
+                await generated(Ingress(kept), requests(owner=owner), Speculation())
+        kept.close()
+        assert len(traces(directory)) == 9
+        assert kept.counts() == {"written": 9, "shards": 1, "dropped_over_key": 15}
+
+
+async def test_in_memory_of_an_answer_only_what_is_learned_from_is_kept() -> None:
+    with memory_directory() as memory:
+        kept = TraceRecorder(Traces(directory=memory, in_memory=True))
+        before = time.time()
+        await generated(Ingress(kept), requests(), Speculation())
+        kept.close()
+        first, _ = traces(memory)
+        assert first.ended_at is not None
+        assert first.ended_at % 60 == 0
+        assert before - 60 < first.ended_at <= time.time()
+        assert msgspec.structs.replace(first, ended_at=None) == Trace(
+            prompt_ids=(5, 6),
+            output_ids=(7, 9, 10, 11, 12, 13),
+            params=msgspec.structs.replace(PARAMS, stop=()),
+            choice=0,
+            task="math",
+            prior={"math": 0.9, "general": 0.1},
+            bundle="v7",
+            sources={"draft": Proposals(4, 2), "own_text": Proposals(3, 0)},
+        )
+
+
+def test_on_a_machine_whose_directory_is_on_a_disk_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    with memory_directory() as memory:
+        checked = Traces(directory=memory / "traces", in_memory=True)
+        monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [SimpleNamespace(mountpoint="/", fstype="ext4")])
+        with pytest.raises(ConfigError, match=r"traces\.directory: .* is on a file system of type ext4 here"):
+            TraceRecorder(checked)
+        assert not checked.directory.exists()
+
+
+def test_a_directory_that_others_use_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"traces\.directory: /dev/shm is not only ours; write a new directory"):
+        TraceRecorder(Traces(directory=Path("/dev/shm"), in_memory=True))
 
 
 async def test_serve_ends_a_replica_once_what_waits_is_written(tmp_path: Path) -> None:
