@@ -15,7 +15,8 @@ DICE = 1  # version of the sampling noise; a record made with another version ca
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One finished answer: token ids of the prompt and of the output, end-of-sequence token included.
 
-    `choice` is the index in `n`; with `params.seed` it fixes the sampling noise.
+    `choice` is the index in `n`; with `params.seed` it fixes the sampling noise. The grammar that an answer was held to
+    is left out: grammars are long, hold texts of clients, and nothing learns from them.
     """
 
     prompt_ids: tuple[int, ...]
@@ -31,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             prompt_ids=request.tokens[:split],
             output_ids=request.tokens[split:] + answer,
-            params=request.params,
+            params=msgspec.structs.replace(request.params, grammar=""),
             choice=request.choice,
         )
 

@@ -58,7 +58,6 @@ _SCHEMA = pa.schema(
                 "ignore_eos": pa.bool_(),
                 "stop_ids": pa.list_(pa.int64()),
                 "skip_special_tokens": pa.bool_(),
-                "grammar": pa.string(),
             }
         ),
         "task": pa.string(),

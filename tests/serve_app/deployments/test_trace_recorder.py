@@ -50,6 +50,11 @@ def requests(*, store: bool = True, owner: str | None = "digest of a key") -> li
     ]
 
 
+def test_the_grammar_of_an_answer_is_not_part_of_its_trace() -> None:
+    held = msgspec.structs.replace(requests()[0], params=msgspec.structs.replace(PARAMS, grammar='start: "a client"'))
+    assert Trace.of(held, (7,)).params == PARAMS
+
+
 def recorder(directory: Path) -> TraceRecorder:
     return TraceRecorder(Traces(directory=directory))
 
