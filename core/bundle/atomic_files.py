@@ -28,20 +28,31 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace(file: Path, data: bytes, mode: int = 0o666) -> None:
+def replace(file: Path, data: bytes, mode: int = 0o666, *, keep: bool = False) -> None:
     """Write `data` to `file` by one rename. If that fails (`OSError`), `file` is unchanged.
 
-    `mode` has the permissions that the umask may take from.
+    `mode` has the permissions that the umask may take from. With `keep` they are those of the file that there is, and
+    so is its owner.
     """
     temporary = aside(file.parent)
     try:
         temporary.touch(mode)
         temporary.write_bytes(data)
+        if keep and file.exists():
+            _give_alike(temporary, file.stat())
         sync(temporary)
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
     sync(file.parent)
+
+
+def _give_alike(file: Path, other: os.stat_result) -> None:
+    """Give `file` the owner and permissions of the other."""
+    own = file.stat()
+    if (own.st_uid, own.st_gid) != (other.st_uid, other.st_gid):
+        os.chown(file, other.st_uid, other.st_gid)
+    file.chmod(stat.S_IMODE(other.st_mode))
 
 
 def grant(directory: Path) -> None:

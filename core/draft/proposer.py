@@ -95,7 +95,8 @@ class Proposer:
 def _sampling(part: Part) -> Sampling:
     session, line, _ = part
     params, length = session.opened.params, session.length(line)
-    history, prompt = GeneratedCounts(), session.opened.prompt_length
+    history = GeneratedCounts()
     if params.penalised:
-        history.update(session.tokens(line, prompt, length))
-    return Sampling(params, session.noise, length, history, prompt=session.committed[:prompt])
+        history.update(session.tokens(line, session.opened.prompt_length, length))
+    prompt = session.prompt_ids if params.repetition_penalty != 1.0 else ()
+    return Sampling(params, session.noise, length, history, prompt=prompt)

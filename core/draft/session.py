@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, auto
+from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -96,6 +97,11 @@ class DraftSession:
     @property
     def chain(self) -> list[DraftToken]:
         return self.line.chain
+
+    @cached_property
+    def prompt_ids(self) -> list[int]:
+        """The distinct tokens of the prompt."""
+        return list(set(self.committed[: self.opened.prompt_length]))
 
     @property
     def lines(self) -> list[Line]:

@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 
 from core.errors import InvalidRequest
 
-MAX_GRAMMAR = 1 << 18  # characters; a tenth of a second to compile
+MAX_GRAMMAR = 1 << 18  # characters; up to 0.3 s to compile, and 0.5 s more to read as GBNF
 
 Path = tuple[str | int, ...]
 
@@ -24,18 +24,25 @@ _ALONE = ("items", "additionalProperties", "additionalItems", "not", "if", "then
 _SHARED = ("$defs", "definitions")
 _NO_LEAP_SECOND = {"time": "^.{6}[0-5].*$", "date-time": "^.{17}[0-5].*$"}  # patterns, by format
 _SAID = 200  # characters of a complaint, which may quote the whole grammar
+_SEARCHED = 1 << 19  # characters of grammars compiled to find the path at fault, in half a second
+_EACH = 1 << 8  # characters that take as long as one more grammar does
 
 
 def of_json_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True, whitespace: str | None = None) -> str:
     """JSON that is valid against `schema`, a JSON schema of draft 2020-12 or before.
 
     `whitespace` is a regular expression of what may stand between tokens of JSON. Raises `InvalidRequest` for `field`,
-    with the path in the schema at fault. Unless `strict`, keywords that cannot be enforced are ignored.
+    with the path in the schema at fault: in a large one perhaps of a schema around it. Unless `strict`, keywords that
+    cannot be enforced are ignored.
     """
-    grammar = _of_schema(schema, strict, whitespace)
+    try:
+        grammar = _of_schema(schema, strict, whitespace)
+    except (ValueError, RecursionError) as error:
+        message = f"'{field}' has a value that no grammar can hold: {_first_line(str(error))}"
+        raise InvalidRequest(field, message) from error
     _check_size(grammar, field)
     if LLMatcher.validate_grammar(grammar):
-        path, complaint = _fault(schema, strict)
+        path, complaint = _Search(schema, strict, whitespace).fault()
         raise InvalidRequest(f"{field}{_written(path)}", f"'{field}{_written(path)}': {complaint}")
     return grammar
 
@@ -54,11 +61,12 @@ def of_choice(choices: Sequence[str], field: str) -> str:
     """One of these texts."""
     if not choices or "" in choices:
         raise InvalidRequest(field, f"'{field}' must be a list of texts, none of them empty")
-    return checked("start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices), field)
+    return checked("start: " + " | ".join(map(_quoted, choices)), field)
 
 
 def of_lark(grammar: str, field: str) -> str:
     """A context-free grammar in the Lark dialect of llguidance, or in GBNF."""
+    _check_size(grammar, field)
     if "::=" in grammar:
         from llguidance.gbnf_to_lark import any_to_lark
 
@@ -94,7 +102,12 @@ def _check_size(grammar: str, field: str) -> None:
         raise InvalidRequest(field, f"'{field}' has {len(grammar)} characters; a grammar has at most {MAX_GRAMMAR}")
 
 
-def _of_schema(schema: Mapping[str, Any], strict: bool, whitespace: str | None = None) -> str:
+def _quoted(text: str) -> str:
+    """A string of Lark, which has DEL only in this form."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _of_schema(schema: Mapping[str, Any], strict: bool, whitespace: str | None) -> str:
     written: Any = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
     if whitespace is not None:
         written = {"whitespace_pattern": whitespace}
@@ -102,25 +115,37 @@ def _of_schema(schema: Mapping[str, Any], strict: bool, whitespace: str | None =
     return LLMatcher.grammar_from_json_schema(without_leap_seconds(schema), overrides=written)
 
 
-def _fault(schema: Mapping[str, Any], strict: bool) -> tuple[Path, str]:
-    """The path of the innermost schema that is refused by itself, and what is said of it."""
-    path: Path = ()
-    inner: Mapping[str, Any] = schema
-    shared = {key: schema[key] for key in _SHARED if key in schema}
-    complaint = LLMatcher.validate_grammar(_of_schema(schema, strict))
-    while found := next(_refused(inner, shared, strict), None):
-        step, inner, complaint = found
-        path += step
-    return path, _first_line(complaint)
+class _Search:
+    """Looks for what is wrong in a schema that is refused; it ends once `_SEARCHED` characters have been compiled."""
 
+    def __init__(self, schema: Mapping[str, Any], strict: bool, whitespace: str | None) -> None:
+        self._schema = schema
+        self._shared = {key: schema[key] for key in _SHARED if key in schema}
+        self._strict = strict
+        self._whitespace = whitespace
+        self._left = _SEARCHED
 
-def _refused(
-    schema: Mapping[str, Any], shared: Mapping[str, Any], strict: bool
-) -> Iterator[tuple[Path, Mapping[str, Any], str]]:
-    for step, inner in _subschemas(schema):
-        own = inner if step[0] in _SHARED else {**shared, **inner}
-        if complaint := LLMatcher.validate_grammar(_of_schema(own, strict)):
-            yield step, inner, complaint
+    def fault(self) -> tuple[Path, str]:
+        """The path of the innermost schema found that is refused by itself, and what is said of it."""
+        path: Path = ()
+        inner, complaint = self._schema, self._complaint(self._schema)
+        while found := next(self._refused(inner), None):
+            step, inner, complaint = found
+            path += step
+        return path, _first_line(complaint)
+
+    def _refused(self, schema: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any], str]]:
+        for step, inner in _subschemas(schema):
+            if self._left <= 0:
+                return
+            own = inner if step[0] in _SHARED else {**self._shared, **inner}
+            if complaint := self._complaint(own):
+                yield step, inner, complaint
+
+    def _complaint(self, schema: Mapping[str, Any]) -> str:
+        grammar = _of_schema(schema, self._strict, self._whitespace)
+        self._left -= len(grammar) + _EACH
+        return LLMatcher.validate_grammar(grammar)
 
 
 def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:

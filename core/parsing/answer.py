@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
 
 
 class ToolCall(NamedTuple):
@@ -21,36 +24,56 @@ class ParsedAnswer(NamedTuple):
     calls: tuple[ToolCall, ...] = ()
 
 
-class CallDelta(NamedTuple):
-    """What is new in the call `index`; the name only in the first delta of a call."""
+class ReasoningPart(msgspec.Struct, frozen=True):
+    """More of the reasoning."""
 
-    index: int  # type: ignore[assignment]  # hides the method of tuples, which nobody needs
+    text: str
+
+
+class ContentPart(msgspec.Struct, frozen=True):
+    """More of the content."""
+
+    text: str
+
+
+class CallPart(msgspec.Struct, frozen=True):
+    """More of the call `index`; the name only in the first delta of a call."""
+
+    index: int
     name: str | None
     arguments: str
 
 
-class AnswerDelta(NamedTuple):
-    """What is new since the last delta."""
+Part = ReasoningPart | ContentPart | CallPart
 
-    reasoning: str = ""
-    content: str = ""
-    calls: tuple[CallDelta, ...] = ()
+
+class AnswerDelta(msgspec.Struct, frozen=True):
+    """What is new since the last delta, in the order of the answer. Parts that follow each other differ in kind."""
+
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, ReasoningPart))
+
+    @property
+    def content(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, ContentPart))
+
+    @property
+    def calls(self) -> tuple[CallPart, ...]:
+        return tuple(part for part in self.parts if isinstance(part, CallPart))
+
+
+def delta_of(parts: Iterable[Part]) -> AnswerDelta:
+    """Parts that follow each other as one delta: those of one kind, or of one call, are one part; empty ones none."""
+    said = (part for part in parts if not _is_empty(part))
+    return AnswerDelta(tuple(_together(list(alike)) for _, alike in groupby(said, _kind)))
 
 
 def joined(deltas: Iterable[AnswerDelta]) -> AnswerDelta:
-    """Deltas that follow each other as one, in which every call occurs once."""
-    reasoning: list[str] = []
-    content: list[str] = []
-    names: dict[int, str | None] = {}
-    arguments: dict[int, list[str]] = {}
-    for delta in deltas:
-        reasoning.append(delta.reasoning)
-        content.append(delta.content)
-        for call in delta.calls:
-            names.setdefault(call.index, call.name)
-            arguments.setdefault(call.index, []).append(call.arguments)
-    calls = tuple(CallDelta(index, name, "".join(arguments[index])) for index, name in names.items())
-    return AnswerDelta("".join(reasoning), "".join(content), calls)
+    """Deltas that follow each other as one."""
+    return delta_of(part for delta in deltas for part in delta.parts)
 
 
 def whole_answer(deltas: Iterable[AnswerDelta]) -> ParsedAnswer:
@@ -58,3 +81,19 @@ def whole_answer(deltas: Iterable[AnswerDelta]) -> ParsedAnswer:
     delta = joined(deltas)
     calls = tuple(ToolCall(call.name or "", call.arguments) for call in delta.calls)
     return ParsedAnswer(delta.reasoning, delta.content, calls)
+
+
+def _kind(part: Part) -> Any:
+    return part.index if isinstance(part, CallPart) else type(part)
+
+
+def _together(alike: list[Part]) -> Part:
+    first = alike[0]
+    if isinstance(first, CallPart):
+        arguments = "".join(part.arguments for part in alike if isinstance(part, CallPart))
+        return CallPart(first.index, first.name, arguments)
+    return type(first)("".join(part.text for part in alike if not isinstance(part, CallPart)))
+
+
+def _is_empty(part: Part) -> bool:
+    return part.name is None and not part.arguments if isinstance(part, CallPart) else not part.text

@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from core.parsing import marks
-from core.parsing.answer import AnswerDelta, CallDelta, ParsedAnswer, whole_answer
+from core.parsing.answer import (
+    AnswerDelta,
+    CallPart,
+    ContentPart,
+    ParsedAnswer,
+    Part,
+    ReasoningPart,
+    delta_of,
+    whole_answer,
+)
 from core.parsing.character_reader import SPACES, CharacterReader, Steps
 from core.parsing.formats import Reasoning, ToolFormat
 from core.parsing.marks import without_marks
@@ -38,9 +47,7 @@ class AnswerStream(CharacterReader):
         self._names = tuple(names)
         self._special_tokens = special_tokens
         super().__init__()
-        self._thought: list[str] = []
-        self._said: list[str] = []
-        self._calls: list[tuple[int, str | None, list[str]]] = []  # index, name and arguments that are new
+        self._parts: list[Part] = []  # those that are new, in characters
         self._num_calls = 0
         self._steps = self._answer(tool_format, reasoning, opened)
 
@@ -57,15 +64,15 @@ class AnswerStream(CharacterReader):
         return self._new()
 
     def _new(self) -> AnswerDelta:
-        calls = tuple(CallDelta(index, name, self._shown(parts)) for index, name, parts in self._calls)
-        delta = AnswerDelta(self._shown(self._thought), self._shown(self._said), calls)
-        self._calls.clear()
+        delta = delta_of(self._shown(part) for part in delta_of(self._parts).parts)
+        self._parts.clear()
         return delta
 
-    def _shown(self, parts: list[str]) -> str:
-        text = without_marks("".join(parts), written_out=self._special_tokens)
-        parts.clear()
-        return text
+    def _shown(self, part: Part) -> Part:
+        if isinstance(part, CallPart):
+            arguments = without_marks(part.arguments, written_out=self._special_tokens)
+            return CallPart(part.index, part.name, arguments)
+        return type(part)(without_marks(part.text, written_out=self._special_tokens))
 
     def _answer(self, tool_format: ToolFormat | None, reasoning: Reasoning | None, opened: bool) -> Steps[None]:
         if reasoning is not None:
@@ -90,13 +97,13 @@ class AnswerStream(CharacterReader):
 
     def _say_next(self) -> Steps[None]:
         self._give_up()
-        self._said.append(self._char)
+        self._parts.append(ContentPart(self._char))
         yield from self._next()
 
     def _give_up(self) -> None:
         """What is held is content, but for spaces between the last call and the end."""
         if self._char or not self._num_calls or not SPACES.issuperset(self._held):
-            self._said += self._held
+            self._parts.append(ContentPart("".join(self._held)))
         self._held.clear()
 
     # Reasoning.
@@ -126,7 +133,7 @@ class AnswerStream(CharacterReader):
         self._think()
 
     def _think(self) -> None:
-        self._thought += self._held
+        self._parts.append(ReasoningPart("".join(self._held)))
         self._held.clear()
 
     # Where calls may stand.
@@ -289,12 +296,10 @@ class AnswerStream(CharacterReader):
         yield from self._braces(self._argue)
 
     def _argue(self, text: str) -> None:
-        if not self._calls:  # what came before has been released
-            self._calls.append((self._num_calls - 1, None, []))
-        self._calls[-1][2].append(text)
+        self._parts.append(CallPart(self._num_calls - 1, None, text))
 
     def _open(self, name: str, arguments: str) -> None:
-        self._calls.append((self._num_calls, name, [arguments]))
+        self._parts.append(CallPart(self._num_calls, name, arguments))
         self._num_calls += 1
         self._held.clear()
 

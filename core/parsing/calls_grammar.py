@@ -7,6 +7,7 @@ forced. A marker that is a token of the target's tokenizer is that token in the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -57,13 +58,15 @@ def calls_grammar(
         rules = ["calls: @content | required", *_renamed(_required(tool_format, parallel, marker))]
     else:
         rules = _free(tool_format, parallel, marker)
-    lark = _lark([*_thought(reasoning, opened, marker), *rules, *_objects(tool_format, tools, required, marker)])
+    rules = [*_thought(reasoning, opened, marker), *rules, *_objects(tool_format, tools, required, marker)]
+    lark = _lark(rules, marker)
     return _with_content(lark, content) if content and not required else lark
 
 
 def after_reasoning(content: str, reasoning: Reasoning, opened: bool, tokens: Mapping[str, int]) -> str:
     """The grammar `content`, before which the target may reason."""
-    return _with_content(_lark([*_thought(reasoning, opened, _Markers(tokens)), "calls: @content"]), content)
+    marker = _Markers(tokens)
+    return _with_content(_lark([*_thought(reasoning, opened, marker), "calls: @content"], marker), content)
 
 
 def begins_with_marker(tool_format: ToolFormat) -> bool:
@@ -71,8 +74,8 @@ def begins_with_marker(tool_format: ToolFormat) -> bool:
     return tool_format not in _BARE
 
 
-def _lark(rules: Sequence[str]) -> str:
-    return "\n".join(["%llguidance {}", *rules, r"TEXT: /(.|\n)*/", r"BLANK: /[ \t\r\n]{0,4}/", ""])
+def _lark(rules: Sequence[str], marker: _Markers) -> str:
+    return "\n".join(["%llguidance {}", *rules, marker.text(), r"BLANK: /[ \t\r\n]{0,4}/", ""])
 
 
 def _with_content(lark: str, content: str) -> str:
@@ -87,6 +90,11 @@ class _Markers:
 
     def __call__(self, marker: str) -> str:
         return f"<[{self.tokens[marker]}]>" if marker in self.tokens else json.dumps(marker)
+
+    def text(self) -> str:
+        """Any text but one that spells a marker out that is a token: a call would go unnoticed there."""
+        spelled = "|".join(re.escape(marker).replace("/", r"\/") for marker in self.tokens)
+        return r"TEXT: /(.|\n)*/" + (rf" & ~/(.|\n)*({spelled})(.|\n)*/" if spelled else "")
 
     def after_text(self, rule: str, marker: str) -> list[str]:
         """A rule for any text up to the first `marker`, and the marker."""

@@ -129,7 +129,7 @@ def _repeated(z: Array, generated: Array, one: Sampling, ids: Ids[Array]) -> Any
     """Less likely what stands in the prompt or was generated: its logit is divided or, below 0, multiplied."""
     xp, penalty = namespace(z.device), one.params.repetition_penalty
     read = xp.zeros((num_ids(ids) + 1,), dtype=generated.dtype, device=z.device)
-    read[_columns(list(set(one.prompt)), ids, z)] = True
+    read[_columns(one.prompt, ids, z)] = True
     return xp.where(generated | read[:-1], xp.where(z > 0, z / penalty, z * penalty), z)
 
 

@@ -32,10 +32,11 @@ class Tokenizer:
     """The tokenizer of one target; every method may be called from several threads at once.
 
     `raw` is the library's tokenizer. `eos_ids` are the ids that end an answer. `num_valid` is the number of ids; the
-    model's vocabulary may be padded beyond it. No token stands for more than `longest` characters of text.
+    model's vocabulary may be padded beyond it. No token stands for more than `longest` characters of text. `bos` and
+    `eos` are the special tokens that begin and end a text, if there are such.
 
     `tool_format` overrides the form in which the chat template asks for calls of tools; see `ChatTemplate`. `marks` are
-    those of the special tokens that are markers, `marker_ids` the ids of all markers that are tokens.
+    those of the special tokens that are markers; `marker_ids` the ids of all markers that are no text to a grammar.
     """
 
     def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int], tool_format: ToolFormat | None = None) -> None:
@@ -43,6 +44,8 @@ class Tokenizer:
         self.raw: tokenizers.Tokenizer = hf.backend_tokenizer
         self.raw.no_truncation()
         self.raw.no_padding()
+        self.bos: str | None = hf.bos_token
+        self.eos: str | None = hf.eos_token
         self.eos_ids = eos_ids
         self.num_valid = len(hf)
         self._byte_level = '"ByteLevel"' in json.dumps(json.loads(self.raw.to_str())["decoder"])
@@ -51,7 +54,9 @@ class Tokenizer:
         self._added: dict[int, str] = {number: token.content for number, token in added.items()}
         self._special = {number for number, token in added.items() if token.special}
         self.marks = marks_of({number: self._added[number] for number in self._special})
-        self.marker_ids = {text: number for number, text in self._added.items() if text in MARKS}
+        # To llguidance a token counts as special also for its angle brackets, and is no text then; all others are text.
+        special = {number: text for number, text in self._added.items() if number in self._special or text[:1] == "<"}
+        self.marker_ids = {text: number for number, text in special.items() if text in MARKS}
 
     @property
     def tool_format(self) -> ToolFormat | None:
@@ -156,9 +161,13 @@ def load_tokenizer(path: str | Path, tool_format: ToolFormat | None = None) -> T
         hf = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"no tokenizer can be loaded from {path}: {error}") from error
-    eos_ids = _eos_ids(path) or _as_list(hf.eos_token_id)
+    named = _eos_ids(path) or _as_list(hf.eos_token_id)
+    eos_ids = [token for token in named if 0 <= token < len(hf)]
     if not eos_ids:
-        raise ConfigError(f"{path} names no end-of-sequence token; set eos_token_id in its generation_config.json")
+        said = f"of {named} the tokenizer has none" if named else "none is named"
+        raise ConfigError(
+            f"{path} has no end-of-sequence token: {said}; set eos_token_id in its generation_config.json"
+        )
     return Tokenizer(hf, eos_ids, tool_format)
 
 

@@ -223,7 +223,8 @@ class DraftLinks:
         if link is None:
             return
         whole = run.source == "draft" and session.grammar is None  # a grammar cuts what it does not allow
-        drafted = link.proposal[: len(run.tokens)] if run.proposed and not whole else ()
+        passed_over = not whole and (run.proposed or session.grammar is not None)
+        drafted = link.proposal[: len(run.tokens)] if passed_over else ()
         link.committed(run.tokens)
         if run.proposed and whole:
             link.estimates.acceptance.observe(max(link.num_asked, run.proposed), run.proposed, run.accepted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, compress, pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ import torch
 
 from core.errors import ConfigError, InvalidRequest, OutOfPages
 from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run
-from core.grammar.matching import Grammars
+from core.grammar.matching import Allowed, Grammars, allowed
 from core.model.base import Model
 from core.policy.draft_policy import DraftPolicy, Readiness
 from core.sampling.sampler import Sampling, sample
@@ -165,8 +165,8 @@ class VerifyEngine:
                 drawn += [_Drawn(session, feed, rows[feed.scored :]) for session in self._sessions.share(feed.session)]
             else:
                 self._sessions.keep(feed.session)
-        drawn, tokens_drawn = self._draw(drawn, logits)
-        for one, tokens in zip(drawn, tokens_drawn, strict=True):
+        drawn, tokens_of = self._draw(drawn, feeds, logits)
+        for one, tokens in zip(drawn, tokens_of, strict=True):
             runs.append((one.session.number, self._commit(one, tokens)))
         unfinished = [one.session for one in drawn if one.session.chain.finish_reason is None]
         ended = self._clock()
@@ -238,37 +238,46 @@ class VerifyEngine:
             return feeds, logits
         return [], torch.empty(0)
 
-    def _draw(self, drawn: Sequence[_Drawn], logits: torch.Tensor) -> tuple[list[_Drawn], list[list[int]]]:
+    def _draw(
+        self, drawn: Sequence[_Drawn], feeds: Sequence[ScheduledRows], logits: torch.Tensor
+    ) -> tuple[list[_Drawn], list[list[int]]]:
         """Draw the target's token for every row of every session, in one transfer from the device.
 
-        Returns the sessions as well: those whose grammar gives up have ended, and the others know nothing of it.
+        `logits` are those of the whole batch, `feeds`. Returns the sessions that drew, and their tokens.
         """
-        samplings = [self._sampling(one) for one in drawn]
-        failed = [one.session.grammar is not None and bool(one.session.grammar.fault) for one in drawn]
-        for one in compress(drawn, failed):
-            self._fail(one.session)
-        drawn = [one for one, gone in zip(drawn, failed, strict=True) if not gone]
-        sessions = [one for one, gone in zip(samplings, failed, strict=True) if not gone]
+        masks = self._masks(drawn)
+        drawn = [one for one in drawn if not self._failed(one.session)]
         if not drawn:
             return [], []
-        ends = list(accumulate(one.rows for one in sessions))
-        if ends[-1] != len(logits):  # a prompt's row is drawn from by all who share it; others are only scored
-            logits = torch.cat([one.logits for one in drawn])
+        sessions = [self._sampling(one, masks.get(one.session.number)) for one in drawn]
+        rows = [one.logits for one in drawn]
+        if len(rows) != len(feeds) or sum(map(len, rows)) != len(logits):  # rows are shared, only scored, or of no use
+            logits = torch.cat(rows)
         tokens = sample(logits, sessions, self._vocabulary.num_valid)
-        return drawn, [tokens[begin:end] for begin, end in pairwise([0, *ends])]
+        ends = accumulate((one.rows for one in sessions), initial=0)
+        return drawn, [tokens[begin:end] for begin, end in pairwise(ends)]
 
-    def _sampling(self, drawn: _Drawn) -> Sampling:
+    def _masks(self, drawn: Sequence[_Drawn]) -> dict[int, Allowed]:
+        """What the grammars of these sessions allow, by the number of the session."""
+        held = [(one.session, one.feed.proposals) for one in drawn if one.session.grammar is not None]
+        asked = [(session.grammar, proposals) for session, proposals in held if session.grammar is not None]
+        return {session.number: mask for (session, _), mask in zip(held, allowed(asked), strict=True)}
+
+    def _sampling(self, drawn: _Drawn, mask: Allowed | None) -> Sampling:
         session, proposals = drawn.session, drawn.feed.proposals
         chain = session.chain
-        prompt = chain.tokens[: chain.prompt_length] if chain.params.repetition_penalty != 1.0 else ()
-        allowed = session.allowed(proposals, self._vocabulary.num_valid)
-        return Sampling(chain.params, session.noise, session.length, chain.counts, proposals, prompt, allowed)
+        prompt = session.prompt_ids if chain.params.repetition_penalty != 1.0 else ()
+        mask = session.long_enough(mask, 1 + len(proposals), self._vocabulary.num_valid)
+        return Sampling(chain.params, session.noise, session.length, chain.counts, proposals, prompt, mask)
 
-    def _fail(self, session: VerifySession) -> None:
-        assert session.grammar is not None
-        message = f"the grammar gave up after {session.chain.num_generated} tokens: {session.grammar.fault}"
-        self._failures.append((session.number, InvalidRequest("grammar", message)))
-        self._finish(session)
+    def _failed(self, session: VerifySession) -> bool:
+        """Whether its grammar has given up; then it ends, and the others know nothing of it."""
+        fault = "" if session.grammar is None else session.grammar.fault
+        if fault:
+            message = f"the grammar gave up after {session.chain.num_generated} tokens: {fault}"
+            self._failures.append((session.number, InvalidRequest("grammar", message)))
+            self._finish(session)
+        return bool(fault)
 
     def _score_prompt(self, feed: ScheduledRows, logits: torch.Tensor) -> None:
         """Note the logprobs of the tokens that follow those of a chunk of the prompt."""

@@ -14,22 +14,33 @@ def token_logprobs(logits: torch.Tensor, drawn: Sequence[int], top: int) -> list
 
     The drawn token is always among the reported ones, so a row may have `top + 1` of them.
     """
-    return [_of_row(row, token, top) for row, token in zip(logits.log_softmax(-1), drawn, strict=True)]
-
-
-def _of_row(logprobs: torch.Tensor, token: int, top: int) -> TokenLogprob:
-    best = _best(logprobs, top)
-    chosen = (token, float(logprobs[token]))
-    if chosen not in best:
-        best.append(chosen)
-    return TokenLogprob(token=token, logprob=chosen[1], top=tuple(best))
-
-
-def _best(logprobs: torch.Tensor, top: int) -> list[tuple[int, float]]:
-    if top == 0:
+    if not len(logits):
         return []
-    # topk leaves open which of equal values it takes: take all of them, then order by (value, id)
-    lowest = logprobs.topk(min(top, len(logprobs))).values[-1]
+    logprobs = logits.log_softmax(-1)
+    tokens = torch.tensor(drawn, device=logits.device)[:, None]
+    chosen = zip(drawn, logprobs.gather(-1, tokens)[:, 0].tolist(), strict=True)
+    return [
+        TokenLogprob(token=token, logprob=value, top=tuple(best if (token, value) in best else [*best, (token, value)]))
+        for (token, value), best in zip(chosen, _best(logprobs, top), strict=True)
+    ]
+
+
+def _best(logprobs: torch.Tensor, top: int) -> list[list[tuple[int, float]]]:
+    """The `top` likeliest tokens of each row and their values, by (value descending, id ascending)."""
+    top = min(top, logprobs.shape[-1])
+    if top == 0:
+        return [[] for _ in logprobs]
+    # One more than is asked for shows whether topk had a choice among equals at the end; then all are looked at.
+    values, tokens = logprobs.topk(min(top + 1, logprobs.shape[-1]))
+    tied = (values[:, top - 1] == values[:, -1]).tolist() if values.shape[-1] > top else [False] * len(logprobs)
+    tokens, order = tokens[:, :top].sort(-1)
+    values, by_value = values[:, :top].gather(-1, order).sort(dim=-1, descending=True, stable=True)
+    rows = zip(tokens.gather(-1, by_value).tolist(), values.tolist(), logprobs, tied, strict=True)
+    return [_with_ties(row, top) if tie else list(zip(ids, of, strict=True)) for ids, of, row, tie in rows]
+
+
+def _with_ties(logprobs: torch.Tensor, top: int) -> list[tuple[int, float]]:
+    lowest = logprobs.topk(top).values[-1]
     tokens = (logprobs >= lowest).nonzero()[:, 0]
     values, order = logprobs[tokens].sort(descending=True, stable=True)
     return list(zip(tokens[order].tolist()[:top], values.tolist()[:top], strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,9 +69,8 @@ class VerifySession:
 
     @property
     def drafted(self) -> tuple[int, ...]:
-        """The tokens of the draft that are there now, as far as the grammar allows them."""
-        drafted = () if self.link is None else self.link.proposal[: self.num_requested]
-        return drafted if self.grammar is None else drafted[: self.grammar.valid(drafted)]
+        """The tokens of the draft that are there now."""
+        return () if self.link is None else self.link.proposal[: self.num_requested]
 
     @property
     def scores_prompt(self) -> bool:
@@ -80,27 +79,38 @@ class VerifySession:
             return False
         return len(self.prompt_logprobs) < self.chain.prompt_length - 1
 
-    def allowed(self, proposed: Sequence[int], num_ids: int) -> Allowed | None:
-        """The ids that may follow the first j of the proposed tokens, bool [1 + proposed, ids]; None for all of them.
+    def long_enough(self, allowed: Allowed | None, rows: int, num_ids: int) -> Allowed | None:
+        """The ids that may be drawn in so many rows, given those that its grammar allows, bool [rows, ids].
 
-        None that ends the answer may be among its first `min_tokens`, but where the grammar has come to its end.
+        None that ends the answer may be among its first `min_tokens`, but where the grammar has come to its end. None
+        in place of an array allows all ids.
         """
         too_short = max(0, self.chain.params.min_tokens - self.chain.num_generated)
-        if self.grammar is None and not too_short:
-            return None
-        rows = 1 + len(proposed)
-        allowed = np.ones((rows, num_ids), np.bool_) if self.grammar is None else self.grammar.allowed(proposed)
+        if not too_short:
+            return allowed
+        allowed = np.ones((rows, num_ids), np.bool_) if allowed is None else allowed
         going_on = allowed[:too_short].copy()
         going_on[:, list(self.chain.end_ids)] = False
         allowed[:too_short] = np.where(going_on.any(-1, keepdims=True), going_on, allowed[:too_short])
         return allowed
 
+    @cached_property
+    def prompt_ids(self) -> list[int]:
+        """The distinct tokens of its prompt."""
+        return list(set(self.chain.tokens[: self.chain.prompt_length]))
+
     def proposal(self) -> Proposal:
-        """The best tokens to verify if a pass began now; none while followers share the pass."""
+        """The best tokens to verify if a pass began now; none while followers share the pass.
+
+        Of the draft's tokens, as of the others, there are those that the grammar allows.
+        """
         if self.followers:
             return NOTHING
-        expected = 0.0 if self.link is None else self.link.estimates.acceptance.tokens(len(self.drafted)) - 1.0
-        return better(Proposal("draft", self.drafted, expected), self.sources.proposal)
+        drafted = self.drafted
+        if self.grammar is not None:
+            drafted = drafted[: self.grammar.valid(drafted)]
+        expected = 0.0 if self.link is None else self.link.estimates.acceptance.tokens(len(drafted)) - 1.0
+        return better(Proposal("draft", drafted, expected), self.sources.proposal)
 
     def lead_on(self) -> VerifySession:
         """Hand the followers to the first of them, which is returned."""

@@ -8,7 +8,7 @@ from pydantic import Field, Tag, model_validator
 
 from serve_app.openai.fields import Fields, field_error
 from serve_app.openai.translation import by_type, known_types
-from serve_app.openai.values import FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
+from serve_app.openai.values import CONVERSATION, FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
 
 _CACHING = frozenset({"cache_control"})
 _BLOCKS = {
@@ -103,7 +103,7 @@ class Message(Fields):
         return [TextBlock(type="text", text=self.content)] if isinstance(self.content, str) else self.content
 
 
-Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), at_most(MAX_MESSAGES)]
+Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), CONVERSATION, at_most(MAX_MESSAGES)]
 
 
 def text_of(content: str | list[TextBlock]) -> str:

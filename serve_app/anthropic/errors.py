@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import Request, Response
-from fastapi.responses import JSONResponse
-from starlette.requests import ClientDisconnect
-
 from serve_app.anthropic.bodies import ErrorBody, ErrorDetail
-from serve_app.openai.body import JsonRoute
 from serve_app.openai.errors import describe
 
 _TYPES = {
@@ -22,28 +15,6 @@ _TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-
-logger = logging.getLogger(__name__)
-
-
-class AnthropicRoute(JsonRoute):
-    """A route whose errors have Anthropic's form."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            try:
-                return await handler(request)
-            except ClientDisconnect:
-                raise
-            except Exception as error:
-                status, headers, _ = describe(error)
-                if status == 500:
-                    logger.exception("a request failed")
-                return JSONResponse(error_body(error).model_dump(), status, headers)
-
-        return handle
 
 
 def error_body(error: Exception) -> ErrorBody:

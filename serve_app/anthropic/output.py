@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic_core
 
-from core.parsing.answer import AnswerDelta, CallDelta
+from core.parsing.answer import AnswerDelta, CallPart, ContentPart, ReasoningPart
 from serve_app.anthropic.bodies import (
     Block,
     BlockDelta,
@@ -39,21 +39,19 @@ class Content:
         return any(isinstance(block, ToolUseBlock) for block in self.blocks)
 
     def push(self, delta: AnswerDelta) -> Iterator[StreamEvent]:
-        """Add what is new. What goes on with the open call was said before any text that is new beside it."""
-        going_on = [call for call in delta.calls if call.index == self._call]
-        begun = [call for call in delta.calls if call.index != self._call]
-        if delta.reasoning:
-            if not isinstance(self._open, ThinkingBlock):
-                yield from self._begin(ThinkingBlock())
-            yield self._add(ThinkingDelta(thinking=delta.reasoning))
-        for call in going_on:
-            yield from self._tool_use(call)
-        if delta.content:
-            if not isinstance(self._open, TextBlock):
-                yield from self._begin(TextBlock())
-            yield self._add(TextDelta(text=delta.content))
-        for call in begun:
-            yield from self._tool_use(call)
+        """Add what is new, in its order."""
+        for part in delta.parts:
+            match part:
+                case ReasoningPart(text=text):
+                    if not isinstance(self._open, ThinkingBlock):
+                        yield from self._begin(ThinkingBlock())
+                    yield self._add(ThinkingDelta(thinking=text))
+                case ContentPart(text=text):
+                    if not isinstance(self._open, TextBlock):
+                        yield from self._begin(TextBlock())
+                    yield self._add(TextDelta(text=text))
+                case CallPart():
+                    yield from self._tool_use(part)
 
     def finish(self) -> Iterator[StreamEvent]:
         """Close the open block, if there is one."""
@@ -66,7 +64,7 @@ class Content:
         yield BlockStop(index=len(self.blocks) - 1)
         self._open, self._call, self._input = None, None, ""
 
-    def _tool_use(self, call: CallDelta) -> Iterator[StreamEvent]:
+    def _tool_use(self, call: CallPart) -> Iterator[StreamEvent]:
         if self._call != call.index:
             yield from self._begin(ToolUseBlock(id=f"toolu_{secrets.token_hex(12)}", name=call.name or ""))
             self._call = call.index

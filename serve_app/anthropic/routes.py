@@ -7,14 +7,14 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from serve_app.anthropic.bodies import ErrorBody, MessageBody, TokenCount
-from serve_app.anthropic.errors import AnthropicRoute
 from serve_app.anthropic.message_building import MessageBuilder
 from serve_app.anthropic.requests import CountTokensRequest, MessagesRequest
 from serve_app.anthropic.translation import translated
 from serve_app.openai.answers import streamed, whole
 from serve_app.openai.batch import chat_batch, check_model
+from serve_app.openai.body import JsonRoute
 from serve_app.openai.owners import owner_of
-from serve_app.openai.prompts import chat_prompt
+from serve_app.openai.prompts import chat_prompt, encoded
 from serve_app.openai.service import Service
 
 ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
@@ -22,12 +22,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {
 
 def messages(service: Service) -> APIRouter:
     """The routes of the protocol."""
-    router = APIRouter(route_class=AnthropicRoute)
+    router = APIRouter(route_class=JsonRoute)
 
     @router.post("/v1/messages", response_model=None, responses={200: {"model": MessageBody}, **ERRORS})
     async def create_message(body: MessagesRequest, request: Request) -> Response:
         """Answer a conversation in Anthropic's form."""
-        chat, names = translated(body)
+        chat, names = await encoded(translated, body, len(await request.body()))
         with names.clients():
             batch = await chat_batch(chat, service, owner_of(request.headers, service.owner_salt))
         message = MessageBuilder(service, batch.prompt_tokens, chat.stops)
@@ -36,9 +36,9 @@ def messages(service: Service) -> APIRouter:
         return await whole(request, batch, service, message.answer)
 
     @router.post("/v1/messages/count_tokens", responses=ERRORS)
-    async def count_tokens(body: CountTokensRequest) -> TokenCount:
+    async def count_tokens(body: CountTokensRequest, request: Request) -> TokenCount:
         """The tokens of the prompt that a conversation becomes."""
-        chat, names = translated(body)
+        chat, names = await encoded(translated, body, len(await request.body()))
         with names.clients():
             check_model(chat.model, service)
             return TokenCount(input_tokens=len(await chat_prompt(chat, service)))

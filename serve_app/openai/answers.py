@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from serve_app.openai.batch import Batch
 from serve_app.openai.choices import Choice, Piece, join
 from serve_app.openai.disconnect import unless_disconnected
+from serve_app.openai.errors import place_of
 from serve_app.openai.events import Events
 from serve_app.openai.merged_runs import merged_runs
 from serve_app.openai.responses import Usage
@@ -106,8 +107,8 @@ async def _written_events(
         async with aclosing(rest):
             async for index, piece in rest:
                 yield await written(index, piece)
-    except Exception as error:  # of any kind: the status is already sent, so the error must be an event
-        logger.exception("a generation failed after its first tokens were sent")
+    except Exception as error:  # noqa: BLE001 - of any kind: the status is already sent, so the error must be an event
+        logger.error("a generation failed after its first tokens were sent: %s", place_of(error))
         yield events.failure(error)
         return
     yield events.closing(usage.total())
@@ -115,6 +116,6 @@ async def _written_events(
 
 async def _written(write: Callable[[], bytes], pieces: Sequence[Piece]) -> bytes:
     """The result of `write`, which runs in a thread if there are many logprobs, so that other streams need not wait."""
-    if sum(len(piece.logprobs) for piece in pieces) <= INLINE_LOGPROBS:
+    if sum(len(piece.logprobs) + len(piece.prompt_logprobs) for piece in pieces) <= INLINE_LOGPROBS:
         return write()
     return await run_in_threadpool(write)

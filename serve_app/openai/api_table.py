@@ -94,9 +94,9 @@ def _told_once(found: Iterable[Entry]) -> list[Entry]:
 
 def entries(model: type[Fields], path: str = "") -> Iterator[Entry]:
     """The fields of a body, each before those of the objects in it."""
-    for name, field in model.model_fields.items():
+    for name, field in zip(model.names(), model.model_fields.values(), strict=True):
         yield Entry(path + name, SUPPORTED, field.description or "")
-        for nested, step in _nested(field.annotation):
+        for nested, step in nested_objects(field.annotation):
             yield from entries(nested, f"{path}{name}{step}.")
     for name in sorted(model.ignored):
         yield Entry(path + name, IGNORED, "")
@@ -111,13 +111,13 @@ def refused(model: type[Fields]) -> dict[str, tuple[object, ...]]:
     return model.unsupported | getattr(model, "of_state", {})
 
 
-def _nested(annotation: Any, step: str = "") -> Iterator[tuple[type[Fields], str]]:
+def nested_objects(annotation: Any, step: str = "") -> Iterator[tuple[type[Fields], str]]:
     """The objects that a field may have as its value, and `[]` for each list that they are in."""
     if isinstance(annotation, type) and issubclass(annotation, Fields):
         yield annotation, step
     inner = step + "[]" if getattr(annotation, "__origin__", annotation) is list else step
     for part in get_args(annotation):
-        yield from _nested(part, inner)
+        yield from nested_objects(part, inner)
 
 
 def _bodies(route: APIRoute) -> list[type[Fields]]:

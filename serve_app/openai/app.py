@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 
 from core.errors import InvalidRequest
 from serve_app.anthropic.routes import messages
-from serve_app.openai import errors
+from serve_app.openai import error_forms
 from serve_app.openai.answers import streamed, whole
 from serve_app.openai.batch import Batch, chat_batch, completion_batch, unknown_model
 from serve_app.openai.body import MAX_BODY_BYTES, JsonRoute
@@ -36,25 +37,28 @@ from serve_app.responses.routes import responses
 TITLE = "TaskSpec"
 PACKAGE = "taskspec"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+KEY: Any = Depends(HTTPBearer(scheme_name="key", description="An API key of this service.", auto_error=False))
 ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
 
 
-def create_app(service: Service, max_body_bytes: int = MAX_BODY_BYTES) -> FastAPI:
-    """The application in front of `service`."""
+def create_app(service: Service, max_body_bytes: int = MAX_BODY_BYTES, *, asks_for_key: bool = False) -> FastAPI:
+    """The application in front of `service`. Its OpenAPI page says whether something before it `asks_for_key`."""
     app = FastAPI(title=TITLE, description="An OpenAI-compatible service with task-specialised speculative decoding.")
     app.state.max_body_bytes = max_body_bytes
-    included = routers(service)
-    for router in included:
-        app.include_router(router, responses=ERRORS)
-    errors.install(app, _listed(route for router in included for route in router.routes if isinstance(route, APIRoute)))
+    health, *others = included = routers(service)
+    app.include_router(health, responses=ERRORS)
+    for router in others:
+        app.include_router(router, responses=ERRORS, dependencies=[KEY] if asks_for_key else None)
+    every = (route for router in included for route in router.routes if isinstance(route, APIRoute))
+    error_forms.install(app, _listed(every))
     app.add_middleware(HeadAsGet)
     return app
 
 
 def routers(service: Service) -> list[APIRouter]:
-    """The routes of every protocol."""
+    """The routes of every protocol, behind those that need no key."""
     protocols = [_generation(service), responses(service), messages(service)]
-    return [_facts(service), *protocols, tokenizing(service), _absent()]
+    return [_health(service), _facts(service), *protocols, tokenizing(service), _absent()]
 
 
 def _listed(routes: Iterable[APIRoute]) -> str:
@@ -62,9 +66,8 @@ def _listed(routes: Iterable[APIRoute]) -> str:
     return ", ".join(f"{method} {route.path_format}" for route in shown for method in sorted(route.methods or ()))
 
 
-def _facts(service: Service) -> APIRouter:
+def _health(service: Service) -> APIRouter:
     router = APIRouter()
-    card = ModelCard(id=service.model_name, created=int(time.time()), owned_by="taskspec", **service.describe())
 
     @router.get("/healthz", response_model=Health)
     @router.get("/health", response_model=Health)
@@ -73,6 +76,13 @@ def _facts(service: Service) -> APIRouter:
         healthy = await service.healthy()
         response.status_code = 200 if healthy else 503
         return Health(status="ok" if healthy else "unavailable")
+
+    return router
+
+
+def _facts(service: Service) -> APIRouter:
+    router = APIRouter()
+    card = ModelCard(id=service.model_name, created=int(time.time()), owned_by="taskspec", **service.describe())
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:

@@ -138,7 +138,7 @@ def _choices(
 
 def _check_room(prompt: list[int], field: str, max_tokens: int, context: int) -> None:
     if len(prompt) >= context:
-        message = f"the prompt has {len(prompt)} tokens; the context of {context} must hold it and an answer"
+        message = f"the prompt has {len(prompt)} tokens; the context of {context} must hold it and at least one more"
         raise InvalidRequest(field, message, code="context_length_exceeded")
     if len(prompt) + max_tokens > context:
         message = f"{len(prompt)} tokens of prompt and max_tokens of {max_tokens} exceed the context of {context}"

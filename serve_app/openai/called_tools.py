@@ -6,7 +6,7 @@ import secrets
 from collections import Counter
 
 from core.generation import FinishReason
-from core.parsing.answer import AnswerDelta, CallDelta
+from core.parsing.answer import AnswerDelta, CallPart
 from serve_app.openai.choices import Piece
 from serve_app.openai.responses import (
     AssistantMessage,
@@ -51,7 +51,7 @@ class CalledTools:
         reason: FinishReason | None = piece.finish_reason
         return "tool_calls" if reason == "stop" and self._num_calls[choice] else reason
 
-    def _call(self, choice: int, call: CallDelta) -> ToolCallDelta:
+    def _call(self, choice: int, call: CallPart) -> ToolCallDelta:
         function = FunctionDelta(name=call.name, arguments=call.arguments)
         if call.name is None:
             return ToolCallDelta(index=call.index, function=function)

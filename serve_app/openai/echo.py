@@ -18,6 +18,7 @@ class Echo:
     def __init__(self, tokens: Sequence[int], text: str | None, tokenizer: Tokenizer) -> None:
         self._tokens = tokens
         self._tokenizer = tokenizer
+        self._read: CompletionLogprobs | None = None
         self.text: str = tokenizer.raw.decode(list(tokens)) if text is None else text
 
     def before(self, piece: Piece, answer: CompletionLogprobs) -> CompletionLogprobs:
@@ -25,10 +26,13 @@ class Echo:
         offset = [len(self.text) + at for at in answer.text_offset]
         if not piece.begins:
             return answer.model_copy(update={"text_offset": offset})
-        tokenizer, offsets = self._tokenizer, Offsets(self._tokenizer.raw, skip_special_tokens=True)
-        read = text_logprobs(piece.prompt_logprobs, [offsets.push(token) for token in self._tokens][1:], tokenizer)
+        if self._read is None:  # written with the first choice; the others have the same
+            offsets = Offsets(self._tokenizer.raw, skip_special_tokens=True)
+            begins = [offsets.push(token) for token in self._tokens]
+            self._read = text_logprobs(piece.prompt_logprobs, begins[1:], self._tokenizer)
+        read = self._read
         return CompletionLogprobs(
-            tokens=[tokenizer.token_text(self._tokens[0]), *read.tokens, *answer.tokens],
+            tokens=[self._tokenizer.token_text(self._tokens[0]), *read.tokens, *answer.tokens],
             token_logprobs=[None, *read.token_logprobs, *answer.token_logprobs],
             top_logprobs=[None, *read.top_logprobs, *answer.top_logprobs],
             text_offset=[0, *read.text_offset, *offset],

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
+import pydantic_core
 from pydantic import Field, Tag, model_validator
 
 from core.text.chat_template import Rendering
 from serve_app.openai import unsupported as unsupported_fields
 from serve_app.openai.fields import Fields, field_error
-from serve_app.openai.tools import MAX_TOOLS, ToolChoice, Tools, check_tools
-from serve_app.openai.values import FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
+from serve_app.openai.tools import MAX_TOOLS, ToolChoice, Tools, check_choice, check_names
+from serve_app.openai.values import CONVERSATION, FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
 
 
 class TextPart(Fields):
@@ -85,7 +85,7 @@ class Message(Fields):
         return self
 
 
-Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), at_most(MAX_MESSAGES)]
+Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), CONVERSATION, at_most(MAX_MESSAGES)]
 
 
 def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -108,10 +108,10 @@ def _for_template(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _call_for_template(call: Call) -> dict[str, Any]:
-    """Templates want the arguments as an object; what is none stays text."""
+    """Templates want the arguments as an object; what is none, or none that UTF-8 can write, stays text."""
     try:
-        arguments = json.loads(call.function.arguments or "{}")
-    except (ValueError, RecursionError):
+        arguments = pydantic_core.from_json(call.function.arguments or "{}")
+    except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
         arguments = call.function.arguments
@@ -151,7 +151,7 @@ class TemplateFields(Fields):
 
     @model_validator(mode="after")
     def _names_differ(self) -> TemplateFields:
-        check_tools(self.tools, None)
+        check_names(self.tools)
         return self
 
 
@@ -179,5 +179,5 @@ class ToolUse(TemplateFields):
 
     @model_validator(mode="after")
     def _choice_is_a_tool(self) -> ToolUse:
-        check_tools(self.tools, self.tool_choice)
+        check_choice(self.tool_choice, self.tools)
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from core.parsing.answer import AnswerDelta
+from core.parsing.answer import AnswerDelta, ContentPart, ReasoningPart, delta_of
 from core.parsing.answer_stream import AnswerStream
 from core.parsing.formats import Reasoning, ToolFormat
 from core.text.tokenizer import Tokenizer
@@ -57,11 +57,13 @@ class Parser:
 
     def push(self, text: str) -> AnswerDelta:
         """See `AnswerStream`."""
-        return AnswerDelta(content=text) if self._stream is None else self._kept(self._stream.push(text))
+        return delta_of([ContentPart(text)]) if self._stream is None else self._kept(self._stream.push(text))
 
     def finish(self) -> AnswerDelta:
         """See `AnswerStream`."""
         return AnswerDelta() if self._stream is None else self._kept(self._stream.finish())
 
     def _kept(self, delta: AnswerDelta) -> AnswerDelta:
-        return delta if self._include_reasoning else delta._replace(reasoning="")
+        if self._include_reasoning:
+            return delta
+        return delta_of(part for part in delta.parts if not isinstance(part, ReasoningPart))

@@ -16,7 +16,7 @@ from serve_app.openai.requests import ChatRequest, CompletionRequest
 from serve_app.openai.service import Service
 from serve_app.openai.tools import answer_grammar
 
-INLINE_CHARACTERS = 4096  # about 2 ms of the event loop; longer requests are tokenised in a thread
+INLINE_CHARACTERS = 4096  # about 2 ms of the event loop; longer requests are tokenised or translated in a thread
 MAX_SHRINKAGE = 4  # a tokenizer's normalisation makes no text shorter by more than this factor
 
 Input = TypeVar("Input")

@@ -125,7 +125,10 @@ class CompletionRequest(GenerationFields):
 
     prompt: Prompt = Field(description="Choices are numbered prompt by prompt: index = prompt * n + choice.")
     max_tokens: int | None = Field(
-        None, ge=0, description=f"Most tokens per choice, {COMPLETION_MAX_TOKENS} if absent; 0 only reads the prompt."
+        None,
+        ge=0,
+        description=f"Most tokens per choice, {COMPLETION_MAX_TOKENS} if absent; 0 only reads the prompt, behind "
+        "which the context must have room for one token more.",
     )
     echo: bool = Field(False, description="True: the text begins with the prompt, and so do the logprobs.")
     add_special_tokens: bool = Field(True, description="Begin text prompts with what the tokenizer adds (BOS).")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+import pydantic_core
 from pydantic import Discriminator, Field, Tag, model_validator
 from starlette.concurrency import run_in_threadpool
 
@@ -71,6 +72,17 @@ class StructuredOutputs(Fields):
     )
 
 
+Build = Callable[[Any, str], str]
+
+
+class Ask(NamedTuple):
+    """A field that asks for a grammar; `build` makes it of the value, and blames the field."""
+
+    field: str
+    value: Any
+    build: Build
+
+
 class StructuredFields(Fields):
     """At most one of these asks for a grammar."""
 
@@ -84,15 +96,20 @@ class StructuredFields(Fields):
 
     async def grammar(self) -> str:
         """The grammar of the answer; empty for free text. Raises `InvalidRequest`, naming the path at fault."""
-        size = sum(len(str(value)) for value in (self.response_format, self.structured_outputs, self.guided_json))
+        size = sum(len(str(getattr(self, name))) for name in StructuredFields.model_fields)
         return self._grammar() if size < INLINE_CHARACTERS else await run_in_threadpool(self._grammar)
 
     def _grammar(self) -> str:
-        if (asked := self.response_format) is not None:
-            return _of_format(asked)
-        if (outputs := self.structured_outputs) is not None:
-            return _of_outputs(outputs, "structured_outputs.")
-        return _of_outputs(self._guided(), "guided_")
+        return next((ask.build(ask.value, ask.field) for ask in self._asked()), "")
+
+    def _asked(self) -> list[Ask]:
+        """All that ask for a grammar."""
+        asked = _of_outputs(self._guided(), "guided_")
+        if self.structured_outputs is not None:
+            asked += _of_outputs(self.structured_outputs, "structured_outputs.")
+        if self.response_format is not None:
+            asked += _of_format(self.response_format)
+        return asked
 
     def _guided(self) -> StructuredOutputs:
         return StructuredOutputs(
@@ -105,11 +122,7 @@ class StructuredFields(Fields):
 
     @model_validator(mode="after")
     def _one_grammar(self) -> StructuredFields:
-        asked = [f"guided_{name}" for name in _asked(self._guided())]
-        if self.structured_outputs is not None:
-            asked += [f"structured_outputs.{name}" for name in _asked(self.structured_outputs)]
-        if self.response_format is not None and self.response_format.type != "text":
-            asked.append("response_format")
+        asked = [ask.field for ask in self._asked()]
         if len(asked) > 1:
             raise field_error(asked[1].partition(".")[0], f"'{asked[0]}' and '{asked[1]}' cannot be had together")
         return self
@@ -120,44 +133,44 @@ def _parsed(schema: dict[str, Any] | str, field: str) -> dict[str, Any]:
     if isinstance(schema, dict):
         return schema
     try:
-        read = json.loads(schema)
-    except (ValueError, RecursionError) as error:
+        read = pydantic_core.from_json(schema)
+    except ValueError as error:
         raise InvalidRequest(field, f"'{field}' is not valid JSON: {error}") from error
     if not isinstance(read, dict):
         raise InvalidRequest(field, f"'{field}' must be a JSON schema: an object")
     return read
 
 
-def _asked(outputs: StructuredOutputs) -> list[str]:
-    kinds = {
-        "json": outputs.json_,
-        "regex": outputs.regex,
-        "choice": outputs.choice,
-        "grammar": outputs.grammar,
-        "json_object": outputs.json_object or None,
-    }
-    return [name for name, value in kinds.items() if value is not None]
+def _of_format(form: ResponseFormat) -> list[Ask]:
+    def of_schema(schema: JsonSchemaFormat, field: str) -> str:
+        return of_json_schema(schema.schema_, field, strict=schema.strict)
+
+    if form.json_schema is not None:
+        return [Ask("response_format.json_schema.schema", form.json_schema, of_schema)]
+    return [Ask("response_format", form, _of_any_object)] if form.type == "json_object" else []
 
 
-def _of_format(asked: ResponseFormat) -> str:
-    if asked.type == "json_object":
-        return of_json_object("response_format")
-    if asked.json_schema is None:
-        return ""
-    schema = asked.json_schema
-    return of_json_schema(schema.schema_, "response_format.json_schema.schema", strict=schema.strict)
+def _of_outputs(outputs: StructuredOutputs, prefix: str) -> list[Ask]:
+    def of_schema(schema: dict[str, Any] | str, field: str) -> str:
+        return of_json_schema(_parsed(schema, field), field, whitespace=whitespace())
+
+    def of_any_object(_: bool, field: str) -> str:
+        return of_json_object(field, whitespace())
+
+    def whitespace() -> str | None:
+        if (pattern := outputs.whitespace_pattern) is not None:
+            of_regex(pattern, f"{prefix}whitespace_pattern")
+        return pattern
+
+    kinds: list[tuple[str, Any, Build]] = [
+        ("json", outputs.json_, of_schema),
+        ("json_object", outputs.json_object or None, of_any_object),
+        ("regex", outputs.regex, of_regex),
+        ("choice", outputs.choice, of_choice),
+        ("grammar", outputs.grammar, of_lark),
+    ]
+    return [Ask(prefix + name, value, build) for name, value, build in kinds if value is not None]
 
 
-def _of_outputs(outputs: StructuredOutputs, prefix: str) -> str:
-    if outputs.json_ is not None:
-        schema = _parsed(outputs.json_, f"{prefix}json")
-        return of_json_schema(schema, f"{prefix}json", whitespace=outputs.whitespace_pattern)
-    if outputs.json_object:
-        return of_json_object(f"{prefix}json_object", outputs.whitespace_pattern)
-    if outputs.regex is not None:
-        return of_regex(outputs.regex, f"{prefix}regex")
-    if outputs.choice is not None:
-        return of_choice(outputs.choice, f"{prefix}choice")
-    if outputs.grammar is not None:
-        return of_lark(outputs.grammar, f"{prefix}grammar")
-    return ""
+def _of_any_object(_: ResponseFormat, field: str) -> str:
+    return of_json_object(field)

@@ -1,4 +1,4 @@
-"""`/tokenize` and `/detokenize`, with vLLM's bodies: text or messages to token ids, and back."""
+"""`/tokenize`, `/detokenize` and `/tokenizer_info`, with vLLM's bodies: text or messages to token ids, and back."""
 
 from __future__ import annotations
 
@@ -59,8 +59,13 @@ class Detokenized(BaseModel):
     prompt: str = Field(description="The text, special tokens included.")
 
 
+class TokenizerInfo(BaseModel):
+    bos_token: str | None = Field(description="The special token that begins a text.")
+    eos_token: str | None = Field(description="The one that ends it.")
+
+
 def tokenizing(service: Service) -> APIRouter:
-    """The routes of both endpoints."""
+    """The routes of these endpoints."""
     router = APIRouter(route_class=JsonRoute)
     raw = service.tokenizer.raw
 
@@ -84,6 +89,11 @@ def tokenizing(service: Service) -> APIRouter:
         check_model(body.model, service)
         check_ids(body.tokens, "tokens", service)
         return Detokenized(prompt=await encoded(text, body.tokens, len(body.tokens)))
+
+    @router.get("/tokenizer_info")
+    async def tokenizer_info() -> TokenizerInfo:
+        """Special tokens. With it and the two above a client counts tokens without a copy of the tokenizer."""
+        return TokenizerInfo(bos_token=service.tokenizer.bos, eos_token=service.tokenizer.eos)
 
     return router
 

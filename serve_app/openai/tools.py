@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from core.errors import InvalidRequest
-from core.grammar.building import checked, of_json_schema
+from core.grammar.building import checked, of_json_schema, without_leap_seconds
 from core.parsing.calls_grammar import Tool, after_reasoning, begins_with_marker, calls_grammar
 from core.text.tokenizer import Tokenizer
 from serve_app.openai.fields import Fields, field_error
@@ -76,18 +76,22 @@ ToolChoice = Annotated[
 ]
 
 
-def check_tools(tools: Sequence[ToolFields], choice: str | NamedTool | None) -> None:
-    """Refuse names that are given twice, and choices of a tool that there is not."""
+def check_names(tools: Sequence[ToolFields]) -> None:
+    """Refuse names that are given twice."""
     names: set[str] = set()
     for number, tool in enumerate(tools):
         if tool.function.name in names:
             message = f"there is another tool named '{tool.function.name}'; names must differ"
             raise field_error(f"tools[{number}].function.name", message)
         names.add(tool.function.name)
+
+
+def check_choice(choice: str | NamedTool | None, tools: Sequence[ToolFields]) -> None:
+    """Refuse the choice of a tool that there is not."""
     if choice == "required" and not tools:
         raise field_error("tool_choice", "tool_choice 'required' needs tools")
-    if isinstance(choice, NamedTool) and choice.function.name not in names:
-        raise field_error("tool_choice.function.name", f"'tool_choice.function.name' is none of the {len(names)} tools")
+    if isinstance(choice, NamedTool) and choice.function.name not in {tool.function.name for tool in tools}:
+        raise field_error("tool_choice.function.name", f"'tool_choice.function.name' is none of the {len(tools)} tools")
 
 
 def answer_grammar(
@@ -131,14 +135,12 @@ def answer_grammar(
 
 
 def _check_schema(function: FunctionFields, field: str) -> None:
-    try:
-        of_json_schema({"type": "object", **(function.parameters or {})}, field, strict=function.strict)
-    except RecursionError as error:
-        raise InvalidRequest(field, f"'{field}' is nested too deeply") from error
+    of_json_schema({"type": "object", **(function.parameters or {})}, field, strict=function.strict)
 
 
 def _tool(function: FunctionFields) -> Tool:
     parameters = function.parameters
     if parameters is None:
         parameters = {**_NO_PARAMETERS, "additionalProperties": False}
-    return Tool(function.name, parameters, strict=function.strict, lenient=not function.strict)
+    written = without_leap_seconds(parameters)
+    return Tool(function.name, written, strict=function.strict, lenient=not function.strict)

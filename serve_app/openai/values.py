@@ -15,13 +15,15 @@ from core.sampling.params import MAX_BIAS, MAX_PENALTY, MAX_STOP_IDS, MAX_STOPS,
 
 MAX_PROMPTS = 2048
 MAX_MESSAGES = 4096
-MAX_PARTS = 1024
+MAX_PARTS = 1024  # of a message
+MAX_OBJECTS = 8192  # of a conversation: messages or items, and the parts, blocks and calls in them
 MAX_BIASED_TOKENS = 1024
 
 FAIL_FAST = Field(fail_fast=True)
 
 # Tags in angle brackets are left out of the path that an error names.
 TEXT, TEXTS, TOKENS, TOKEN_LISTS, PARTS = "<text>", "<texts>", "<tokens>", "<token lists>", "<parts>"
+_CONTENTS = ("content", "tool_calls", "output")  # the fields that have the lists within a conversation
 _TAGS: dict[type, str] = {str: TEXTS, int: TOKENS, list: TOKEN_LISTS, dict: PARTS}
 
 
@@ -46,6 +48,24 @@ def at_most(limit: int) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def _conversation(value: Any) -> Any:
+    """Refuse a conversation with too many objects in all before any is validated, as each takes its time."""
+    lists, count = [value], 0
+    while lists:
+        entries = lists.pop()
+        if not isinstance(entries, list):
+            continue
+        count += len(entries)
+        if count > MAX_OBJECTS:
+            raise PydanticCustomError("too_many", f"must have at most {MAX_OBJECTS} messages, parts and calls in all")
+        objects = (entry for entry in entries if isinstance(entry, dict))
+        lists += [entry[name] for entry in objects for name in _CONTENTS if name in entry]
+    return value
+
+
+CONVERSATION = BeforeValidator(_conversation)
 
 
 def _biased_tokens(bias: dict[str, float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pydantic import Field, Tag
 
 from serve_app.openai.fields import Fields
 from serve_app.openai.translation import by_type, known_types
-from serve_app.openai.values import FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
+from serve_app.openai.values import CONVERSATION, FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
 
 _SENT_BACK = frozenset({"id", "status"})  # what an item of an answer has beside its contents
 
@@ -84,7 +84,7 @@ Item = Annotated[
     by_type("message"),
     known_types("items", "message", "function_call", "function_call_output", "reasoning", default="message"),
 ]
-Items = Annotated[list[Item], FAIL_FAST, Field(min_length=1), at_most(MAX_MESSAGES)]
+Items = Annotated[list[Item], FAIL_FAST, Field(min_length=1), CONVERSATION, at_most(MAX_MESSAGES)]
 Input = Annotated[Annotated[str, Tag(TEXT)] | Annotated[Items, Tag(PARTS)], takes("a string or a list of items")]
 
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from core.parsing.answer import AnswerDelta, CallDelta
+from core.parsing.answer import AnswerDelta, CallPart, ContentPart, ReasoningPart
 from serve_app.responses.bodies import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -44,17 +44,15 @@ class Output:
         self._call: int | None = None  # the index of the open call
 
     def push(self, delta: AnswerDelta) -> Iterator[StreamEvent]:
-        """Add what is new. What goes on with the open call was said before any text that is new beside it."""
-        going_on = [call for call in delta.calls if call.index == self._call]
-        begun = [call for call in delta.calls if call.index != self._call]
-        if delta.reasoning:
-            yield from self._reasoning(delta.reasoning)
-        for call in going_on:
-            yield from self._function_call(call)
-        if delta.content:
-            yield from self._content(delta.content)
-        for call in begun:
-            yield from self._function_call(call)
+        """Add what is new, in its order."""
+        for part in delta.parts:
+            match part:
+                case ReasoningPart(text=text):
+                    yield from self._reasoning(text)
+                case ContentPart(text=text):
+                    yield from self._content(text)
+                case CallPart():
+                    yield from self._function_call(part)
 
     def finish(self, status: Status) -> Iterator[StreamEvent]:
         """The end of the answer; one that says nothing has an empty message."""
@@ -81,7 +79,7 @@ class Output:
     def _begin_message(self) -> Iterator[StreamEvent]:
         return self._begin(MessageItem(id=_id("msg"), content=[OutputText(text="")]))
 
-    def _function_call(self, call: CallDelta) -> Iterator[StreamEvent]:
+    def _function_call(self, call: CallPart) -> Iterator[StreamEvent]:
         if self._call != call.index:
             yield from self._begin(FunctionCallItem(id=_id("fc"), call_id=_id("call"), name=call.name or ""))
             self._call = call.index

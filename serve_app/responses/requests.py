@@ -49,7 +49,7 @@ ToolChoice = Annotated[
 
 
 class TextFields(Fields):
-    ignored = frozenset({"verbosity"})
+    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {"verbosity": ("medium",)}
 
     format: dict[str, Any] | None = Field(
         None, description="{type: text}, {type: json_object} or {type: json_schema, name, schema, strict}."

@@ -8,6 +8,7 @@ from serve_app.openai.answers import streamed, whole
 from serve_app.openai.batch import chat_batch
 from serve_app.openai.body import JsonRoute
 from serve_app.openai.owners import owner_of
+from serve_app.openai.prompts import encoded
 from serve_app.openai.service import Service
 from serve_app.responses.bodies import ResponseBody
 from serve_app.responses.requests import ResponsesRequest
@@ -22,7 +23,7 @@ def responses(service: Service) -> APIRouter:
     @router.post("/v1/responses", response_model=None, responses={200: {"model": ResponseBody}})
     async def create_response(body: ResponsesRequest, request: Request) -> Response:
         """Answer a conversation in OpenAI's newer form. The service keeps no conversation."""
-        chat, names = translated(body)
+        chat, names = await encoded(translated, body, len(await request.body()))
         with names.clients():
             batch = await chat_batch(chat, service, owner_of(request.headers, service.owner_salt))
         response = ResponseBuilder(body, chat, service)

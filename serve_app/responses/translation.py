@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.errors import InvalidRequest
 from serve_app.openai.requests import ChatRequest
 from serve_app.openai.translation import Names, chat_request
 from serve_app.responses.items import (
@@ -32,6 +33,8 @@ Message = dict[str, Any]
 def translated(body: ResponsesRequest) -> tuple[ChatRequest, Names]:
     """The request, and the client's names of its fields; raises `InvalidRequest` in these names."""
     conversation = Conversation(body)
+    if not conversation.messages:
+        raise InvalidRequest("input", "the items of 'input' say nothing; add a message")
     names = Names(_NAMES | conversation.names | {f"tools[{n}].function": f"tools[{n}]" for n in range(len(body.tools))})
     with names.clients():
         return chat_request(_fields(body) | {"messages": conversation.messages}), names

@@ -23,6 +23,7 @@ ARGUMENTS = ('{"city": "Oslo"}', '{"city": "Rome"}')
 CALLS = "".join(f'<tool_call>\n{{"name": "weather", "arguments": {given}}}\n</tool_call>\n' for given in ARGUMENTS)
 THOUGHT, SAID = "Two places, two calls.", "I look it up."
 ANSWER = f"<think>\n{THOUGHT}\n</think>\n\n{SAID}\n{CALLS}"
+INTERLEAVED = ANSWER.replace("</tool_call>\n", "</tool_call>\nAnd Rome.\n", 1) + "Done."
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from itertools import pairwise
 
 import httpx2
 from hypothesis import strategies as st
 
-from core.parsing.answer import AnswerDelta, CallDelta
+from core.parsing.answer import AnswerDelta, CallPart, ContentPart, ReasoningPart
+from core.parsing.answer_stream import AnswerStream
+from core.parsing.formats import Reasoning
 from serve_app.openai.choices import Piece
 from serve_app.openai.events import Events
 from serve_app.openai.responses import SpeculationUsage, Usage
@@ -29,17 +32,18 @@ USAGE = Usage(
 )
 ARGUMENTS = ('{"city": "Oslo"}', '{"city": "Rome", "days": [1, 2]}')
 ANSWER = [
-    AnswerDelta(reasoning="Two places, "),
-    AnswerDelta(reasoning="two calls.", content="I look "),
-    AnswerDelta(content="it up.", calls=(CallDelta(0, "weather", '{"city": '),)),
-    AnswerDelta(calls=(CallDelta(0, None, '"Oslo"}'), CallDelta(1, "forecast", ""))),
-    AnswerDelta(calls=(CallDelta(1, None, '{"city": "Rome", "days": [1, 2]}'),)),
+    AnswerDelta((ReasoningPart("Two places, "),)),
+    AnswerDelta((ReasoningPart("two calls."), ContentPart("I look "))),
+    AnswerDelta((ContentPart("it up."), CallPart(0, "weather", '{"city": '))),
+    AnswerDelta((CallPart(0, None, '"Oslo"}'), CallPart(1, "forecast", ""))),
+    AnswerDelta((CallPart(1, None, '{"city": "Rome", "days": [1, 2]}'),)),
 ]
-AFTERWARDS = [  # text behind a call, in the same piece as the end of the call
-    AnswerDelta(calls=(CallDelta(0, "weather", '{"city": '),)),
-    AnswerDelta(content="Now Rome.", calls=(CallDelta(0, None, '"Oslo"}'), CallDelta(1, "weather", '{"city"'))),
-    AnswerDelta(content="Done.", calls=(CallDelta(1, None, ': "Rome"}'),)),
+_CALLS = [
+    f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+    for name, arguments in zip(("weather", "forecast"), ARGUMENTS, strict=True)
 ]
+WRITTEN = f"<think>\nTwo places, two calls.\n</think>\n\nI look it up.{''.join(_CALLS)}"
+INTERLEAVED = f"<think>\nHm.\n</think>First.{_CALLS[0]}Then <b>.\n{_CALLS[1]}{_CALLS[0]} <tool_call>Done."
 
 
 def pieces(deltas: Sequence[AnswerDelta], finish_reason: str = "stop") -> list[Piece]:
@@ -72,27 +76,14 @@ def sender(body: bytes, cut: int = 7) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
 
 
-Draw = Callable[[st.SearchStrategy[int]], int]
+def read(text: str, ends: Iterable[int] = ()) -> list[AnswerDelta]:
+    """The deltas of an answer, cut at `ends`, by a model that thinks and calls the tools of these tests."""
+    answer = AnswerStream("hermes", ("weather", "forecast"), Reasoning("<think>", "</think>"))
+    bounds = sorted({0, *ends, len(text)})
+    return [*(answer.push(text[begin:end]) for begin, end in pairwise(bounds)), answer.finish()]
 
 
-@st.composite
-def cuts(draw: Draw) -> list[AnswerDelta]:
-    """`ANSWER`, cut elsewhere: reasoning, content and arguments into parts of any length."""
-    steps = [AnswerDelta(reasoning=part) for part in _parts(draw, "Two places, two calls.")]
-    steps += [AnswerDelta(content=part) for part in _parts(draw, "I look it up.")]
-    for index, (name, arguments) in enumerate(zip(("weather", "forecast"), ARGUMENTS, strict=True)):
-        parts = _parts(draw, arguments)
-        steps += [
-            AnswerDelta(calls=(CallDelta(index, name if number == 0 else None, part),))
-            for number, part in enumerate(parts)
-        ]
-    return steps
-
-
-def _parts(draw: Draw, text: str) -> list[str]:
-    parts = []
-    while text:
-        length = draw(st.integers(1, len(text)))
-        parts.append(text[:length])
-        text = text[length:]
-    return parts
+def cuts(text: str) -> st.SearchStrategy[list[AnswerDelta]]:
+    """`text` cut anywhere, and at every character."""
+    anywhere = st.sets(st.integers(0, len(text)), max_size=12) | st.just(set(range(len(text))))
+    return anywhere.map(lambda ends: read(text, ends))

@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher, gbnf_to_lark
 
 from core.errors import InvalidRequest
-from core.grammar.building import of_choice, of_json_object, of_json_schema, of_lark, of_regex
+from core.grammar.building import MAX_GRAMMAR, of_choice, of_json_object, of_json_schema, of_lark, of_regex
 from core.grammar.matching import Grammars
 from core.model_names import locate
 from core.text.tokenizer import Tokenizer, load_tokenizer
@@ -100,6 +101,67 @@ def test_the_path_in_a_schema_that_is_at_fault_is_named(schema: dict[str, Any], 
         of_json_schema(schema, FIELD)
     assert refused.value.field == FIELD + path
     assert "\n" not in str(refused.value)
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the grammars that are compiled from now on."""
+    lengths: list[int] = []
+    validate = LLMatcher.validate_grammar
+
+    def counted(grammar: str) -> str:
+        lengths.append(len(grammar))
+        return validate(grammar)
+
+    monkeypatch.setattr(LLMatcher, "validate_grammar", counted)
+    return lengths
+
+
+@pytest.mark.parametrize("number", [3, 300])
+def test_the_search_for_a_fault_compiles_a_large_schema_only_a_few_times(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = compiled(monkeypatch)
+    shared = {f"d{n}": {"type": "object", "properties": {"x": {"type": "string"}}} for n in range(number)}
+    listed = {f"p{n}": {"$ref": f"#/$defs/d{n}"} for n in range(number)}
+    schema = {"$defs": shared, "type": "object", "properties": {**listed, "wrong": {"type": "strng"}}}
+    with pytest.raises(InvalidRequest, match="strng") as refused:
+        of_json_schema(schema, FIELD)
+    assert refused.value.field == FIELD + (".properties.wrong" if number == 3 else "")
+    assert sum(lengths) < 3 * MAX_GRAMMAR
+
+
+def test_a_fault_behind_hundreds_of_properties_is_found() -> None:
+    listed = {f"p{n}": {"type": "string"} for n in range(600)}
+    with pytest.raises(InvalidRequest) as refused:
+        of_json_schema({"type": "object", "properties": {**listed, "wrong": {"type": "strng"}}}, FIELD)
+    assert refused.value.field == f"{FIELD}.properties.wrong"
+
+
+@pytest.mark.parametrize("value", [10**400, "\ud800"])
+def test_a_value_that_no_grammar_can_hold_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidRequest, match="no grammar can hold") as refused:
+        of_json_schema({"const": value}, FIELD)
+    assert (refused.value.field, len(str(refused.value)) < 400) == (FIELD, True)
+
+
+@pytest.mark.parametrize("depth", [150, 5000])
+def test_a_schema_nested_too_deeply_is_refused(depth: int) -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(depth):
+        schema = {"items": schema}
+    with pytest.raises(InvalidRequest, match="recursion"):
+        of_json_schema(schema, FIELD)
+
+
+@pytest.mark.parametrize("choice", ["a\0b", "\x7f", "\n", "\x85\u2028", "\\u007f", "🙂"])
+def test_a_choice_may_have_any_character(choice: str) -> None:
+    assert agrees(of_choice([choice, "no"], "guided_choice"), choice)
+
+
+def test_a_grammar_is_converted_only_if_it_is_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gbnf_to_lark, "any_to_lark", lambda _: pytest.fail("converted"))
+    with pytest.raises(InvalidRequest, match="at most"):
+        of_lark("root ::= " + '"a" ' * MAX_GRAMMAR, "guided_grammar")
 
 
 def test_keywords_that_cannot_be_enforced_are_ignored_if_that_is_asked_for() -> None:

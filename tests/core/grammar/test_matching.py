@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidRequest
 from core.grammar.building import of_json_schema, of_regex
-from core.grammar.matching import REMEMBERED, Grammars
+from core.grammar.matching import REMEMBERED, Grammars, allowed
 from tests.core.grammar.test_building import FIELD, PERSON, grammars, tokenizer
 
 NAMES = st.text("abc \\\"\n'é中🙂{}", max_size=8)
@@ -84,6 +84,38 @@ def test_a_token_that_was_not_allowed_is_a_fault_told_in_one_line() -> None:
 def test_what_cannot_be_compiled_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="unknown name"):
         grammars().begin("start: nothing")
+
+
+UNUSABLE = {
+    "looks only one way": 'start: "a" t\nt[max_tokens=5]: /[a-z ]+/',
+    "stops at a text": 'start: "a" t\nt[stop="x"]: /[a-z ]+/',
+    "names a token that is text": 'start: "a" <[300]>',
+    "says nothing": 'start: a\na: a "x"',
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_what_would_give_up_at_once_or_under_proposals_is_refused(kind: str) -> None:
+    with pytest.raises(InvalidRequest):
+        grammars().begin(UNUSABLE[kind])
+
+
+def test_a_grammar_whose_masks_take_ever_longer_gives_up() -> None:
+    state, letter = grammars().begin("start: s\ns: s s | /[a-z ]/ | "), tokenizer().encode_answer("a")
+    for _ in range(200):
+        state.allowed(())
+        if state.fault:
+            return
+        state.advance(letter)
+    raise AssertionError("its masks would hold up all others")
+
+
+def test_masks_computed_together_are_those_of_each_alone() -> None:
+    states = [grammars().begin(GRAMMAR), grammars().begin(of_regex("[0-9]+", "x")), grammars().begin(GRAMMAR)]
+    proposals: list[list[int]] = [states[0].forced(), [], []]
+    together = allowed(list(zip(states, proposals, strict=True)))
+    for state, proposed, rows in zip(states, proposals, together, strict=True):
+        assert np.array_equal(rows, state.allowed(proposed))
 
 
 def test_only_so_many_compiled_grammars_are_kept() -> None:

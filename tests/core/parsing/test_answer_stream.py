@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.parsing.answer import AnswerDelta, ParsedAnswer, ToolCall, whole_answer
+from core.parsing.answer import AnswerDelta, CallPart, ParsedAnswer, ToolCall, joined
 from core.parsing.answer_stream import AnswerStream, parse
 from core.parsing.formats import Reasoning, ToolFormat
 from core.parsing.marks import MARKS, without_marks
@@ -69,9 +69,18 @@ def deltas(text: str, cuts: list[int], style: Style) -> list[AnswerDelta]:
 @example(f"<tool_call>{GET}</tool_call>", [12, 20, 35], ("hermes", None, False, False))
 @example('[TOOL_CALLS]get[ARGS]{"a": 1}', [5, 18, 24], ("mistral", None, False, False))
 def test_no_cut_changes_what_an_answer_says(text: str, cuts: list[int], style: Style) -> None:
-    whole = parse(text, stream(style))
-    assert whole_answer(deltas(text, cuts, style)) == whole
-    assert whole_answer(deltas(text, list(range(len(text))), style)) == whole
+    whole = joined(deltas(text, [], style))
+    assert joined(deltas(text, cuts, style)) == whole
+    assert joined(deltas(text, list(range(len(text))), style)) == whole
+
+
+def test_reasoning_content_and_calls_are_in_the_order_of_the_answer() -> None:
+    call = f"<tool_call>{GET}</tool_call>"
+    whole = joined(deltas(f"<think>Hm.</think>One.{call}Two.{call}{call}", [], ("hermes", THINK, False, False)))
+    assert [getattr(part, "text", part) for part in whole.parts] == [
+        *("Hm.", "One.", CallPart(0, "get", ARGUMENTS), "Two."),
+        *(CallPart(index, "get", ARGUMENTS) for index in (1, 2)),
+    ]
 
 
 @given(TEXTS, st.lists(st.integers(0, 500), max_size=8), STYLES)
@@ -177,9 +186,9 @@ def test_what_follows_the_calls_in_a_broken_list_is_content() -> None:
 def test_arguments_are_released_as_they_come_and_stay_as_they_were_written() -> None:
     answer = AnswerStream("hermes", NAMES)
     assert answer.push('<tool_call>{"name": "get", "arguments": ') == AnswerDelta()
-    assert answer.push("{").calls == ((0, "get", "{"),)
-    assert answer.push(' "é": "\\u00e9}').calls == ((0, None, ' "é": "\\u00e9}'),)
-    assert answer.push('" }').calls == ((0, None, '" }'),)
+    assert answer.push("{").calls == (CallPart(0, "get", "{"),)
+    assert answer.push(' "é": "\\u00e9}').calls == (CallPart(0, None, ' "é": "\\u00e9}'),)
+    assert answer.push('" }').calls == (CallPart(0, None, '" }'),)
     assert answer.push("}\n</tool_call>") == answer.finish() == AnswerDelta()
 
 

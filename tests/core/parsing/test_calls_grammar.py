@@ -156,6 +156,24 @@ def test_mistrals_newer_form_is_that_of_its_token_for_arguments() -> None:
         assert (matcher.try_consume_tokens(answer) == len(answer) and matcher.is_accepting()) == accepted
 
 
+def test_a_marker_that_is_a_token_is_not_spelled_out() -> None:
+    hf, tokenizer = tokenizers_of("family")
+    token = hf.backend_tokenizer.token_to_id("<|user|>")
+    assert token is not None
+    assert tokenizer.is_special_token(token)
+    grammar = calls_grammar("hermes", TOOLS, required=False, tokens={"<tool_call>": token})
+
+    def ids(text: str) -> list[int]:
+        return list(hf.backend_tokenizer.encode(text, add_special_tokens=False).ids)
+
+    call = ids('\n{"name": "weather", "arguments": {}}')
+    spelled = [number for part in ("so ", "<", "tool_call", ">") for number in ids(part)]
+    matcher = LLMatcher(tokenizer, grammar)
+    assert matcher.validate_tokens(spelled) == len(spelled) - 1
+    assert matcher.validate_tokens([*ids("so "), token, *call]) < len([*ids("so "), token, *call])  # held to the schema
+    assert not matcher.is_error()
+
+
 def test_128_tools_make_one_grammar() -> None:
     tools = [Tool(f"tool_{n}", CITY) for n in range(128)]
     grammar = calls_grammar("hermes", tools, required=True)

@@ -37,8 +37,10 @@ BANG = TOKENIZER.token_to_id("!")
 
 
 def asked(grammar: str, **law: Any) -> GenerationRequest:
+    choice = law.pop("choice", 0)
     params = SamplingParams(**({"seed": 5, "max_tokens": 60, "grammar": grammar} | law))
-    return GenerationRequest(tokens=PROMPT, prompt_length=len(PROMPT), params=params, num_speculative_tokens=16)
+    request = GenerationRequest(tokens=PROMPT, prompt_length=len(PROMPT), params=params, num_speculative_tokens=16)
+    return structs.replace(request, choice=choice)
 
 
 def new_engine() -> VerifyEngine:
@@ -96,7 +98,7 @@ def test_a_masked_draw_is_that_of_the_most_likely_allowed_token() -> None:
 
 
 def _ll_tokenizer() -> Any:
-    return new_engine().grammars._tokenizer
+    return new_engine().grammars._tools()[0]
 
 
 def test_reasoning_ends_inside_a_proposal() -> None:
@@ -212,3 +214,46 @@ def _prompt_logits() -> torch.Tensor:
     model = WordyModel(256)
     model.open(1)
     return model.forward([Rows(1, PROMPT, len(PROMPT))])[:-1]
+
+
+def test_scored_prompts_and_shared_ones_in_one_pass_draw_from_their_own_rows() -> None:
+    """As many rows are only scored as are drawn from twice, so that the numbers say nothing."""
+    scored = structs.replace(asked("", prompt_logprobs=1), tokens=PROMPT[:2], prompt_length=2)
+    shared = [asked("", choice=choice, seed=7) for choice in range(2)]
+    for group in ([scored, structs.replace(scored, choice=1)], [scored], shared):
+        engine = new_engine()
+        numbers = engine.open(group) + (engine.open(shared) if group == [scored] else [])
+        said: dict[int, list[int]] = {number: [] for number in numbers}
+        while engine.gauges()["sessions"]:
+            for number, run in engine.step():
+                said[number] += run.tokens
+        alone = [tokens_of(answered(one)) for one in group + (shared if group == [scored] else [])]
+        assert [said[number] for number in numbers] == alone
+
+
+def test_a_grammar_that_fails_beside_a_shared_prompt_disturbs_nobody() -> None:
+    engine, shared = new_engine(), [asked("", choice=choice, seed=7) for choice in range(2)]
+    [bad] = engine.open([asked(LISTED)])
+    session = engine._sessions.get(bad)
+    assert session is not None
+    assert session.grammar is not None
+    session.grammar.advance([7])
+    said: dict[int, list[int]] = {number: [] for number in engine.open(shared)}
+    while engine.gauges()["sessions"]:
+        for number, run in engine.step():
+            said[number] += run.tokens
+    assert [number for number, _ in engine.failures()] == [bad]
+    assert list(said.values()) == [tokens_of(answered(one)) for one in shared]
+
+
+def test_a_draft_whose_tokens_the_grammar_forbids_is_known_to_be_bad() -> None:
+    engine = new_engine()
+    [number] = engine.open([asked(LISTED, max_tokens=200)])
+    before = engine.policy.estimates("math", b"math#1").acceptance.tokens(1)
+    while engine.gauges()["sessions"]:
+        session = engine._sessions.get(number)
+        assert session is not None
+        engine.receive(b"math#1", Propose(number, 0, session.length, (7, 7)))
+        engine.step()
+    assert engine.counts["proposed_draft"] == 0
+    assert engine.policy.estimates("math", b"math#1").acceptance.tokens(1) - 1 < (before - 1) / 2

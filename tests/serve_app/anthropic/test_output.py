@@ -11,10 +11,10 @@ from anthropic.types import RawMessageStreamEvent
 from hypothesis import given
 from pydantic import TypeAdapter
 
-from core.parsing.answer import AnswerDelta, CallDelta, joined
+from core.parsing.answer import AnswerDelta, CallPart, joined
 from serve_app.anthropic.bodies import MessageBody
 from serve_app.anthropic.message_building import MessageBuilder
-from tests.serve_app.deltas import AFTERWARDS, ANSWER, ARGUMENTS, USAGE, cuts, pieces, sender, written
+from tests.serve_app.deltas import ANSWER, ARGUMENTS, INTERLEAVED, USAGE, WRITTEN, cuts, pieces, read, sender, written
 from tests.serve_app.scripted import ScriptedService
 
 EVENT = TypeAdapter[Any](RawMessageStreamEvent)
@@ -61,7 +61,7 @@ def test_an_answer_is_thinking_then_text_then_calls() -> None:
     assert anthropic.types.Message.model_validate(answer.model_dump()).role == "assistant"
 
 
-@given(cuts())
+@given(cuts(WRITTEN))
 def test_where_the_answer_is_cut_shows_in_no_block(deltas: list[AnswerDelta]) -> None:
     start, *events, end, stop = told(written(message(), deltas))
     assert (start.type, end.type, stop.type) == ("message_start", "message_delta", "message_stop")
@@ -96,19 +96,43 @@ async def test_the_official_client_puts_the_same_message_together() -> None:
     assert final.usage.output_tokens_details.thinking_tokens > 0
 
 
-async def test_text_behind_a_call_takes_nothing_from_it() -> None:
-    final = await put_together(written(message(), AFTERWARDS))
-    assert shown(final.content) == [
-        {"type": "tool_use", "name": "weather", "input": {"city": "Oslo"}},
-        {"type": "text", "text": "Now Rome."},
-        {"type": "tool_use", "name": "weather", "input": {"city": "Rome"}},
-        {"type": "text", "text": "Done."},
-    ]
+IN_ORDER = [
+    {"type": "thinking", "thinking": "Hm.", "signature": ""},
+    {"type": "text", "text": "First."},
+    {"type": "tool_use", "name": "weather", "input": json.loads(ARGUMENTS[0])},
+    {"type": "text", "text": "Then <b>.\n"},
+    {"type": "tool_use", "name": "forecast", "input": json.loads(ARGUMENTS[1])},
+    {"type": "tool_use", "name": "weather", "input": json.loads(ARGUMENTS[0])},
+    {"type": "text", "text": " <tool_call>Done."},
+]
+
+
+def begun_and_said(body: bytes) -> list[list[str]]:
+    """Of each block of a stream, its type or the tool's name, and its text."""
+    blocks: list[list[str]] = []
+    for event in told(body):
+        if event.type == "content_block_start":
+            blocks.append([getattr(event.content_block, "name", event.content_block.type), ""])
+        elif event.type == "content_block_delta":
+            fields = event.delta.model_dump(exclude={"type"})
+            blocks[event.index][1] += fields[min(fields)]
+    return blocks
+
+
+@given(cuts(INTERLEAVED))
+def test_blocks_are_in_the_order_of_the_answer_however_it_was_cut(deltas: list[AnswerDelta]) -> None:
+    assert begun_and_said(written(message(), deltas)) == begun_and_said(written(message(), [joined(deltas)]))
+    assert shown(whole(deltas).content) == IN_ORDER
+
+
+async def test_a_stream_has_the_blocks_of_the_whole_answer() -> None:
+    final = await put_together(written(message(), read(INTERLEAVED)))
+    assert shown(final.content) == shown(whole(read(INTERLEAVED)).content) == IN_ORDER
 
 
 @pytest.mark.parametrize("arguments", ['{"city": "Os', '{"city": "Oslo", ', "", '{"city"'])
 async def test_a_call_cut_by_the_limit_is_the_same_object_whole_and_streamed(arguments: str) -> None:
-    deltas = [AnswerDelta(calls=(CallDelta(0, "weather", arguments),))]
+    deltas = [AnswerDelta((CallPart(0, "weather", arguments),))]
     final = await put_together(written(message(), deltas, "length"))
     answer = whole(deltas, "length")
     assert shown(final.content) == shown(answer.content)

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.serve_app.anthropic.clients import anthropic_client
-from tests.serve_app.calling import ARGUMENTS, PARAMETERS, SAID, THOUGHT, CallingService
+from tests.serve_app.calling import ARGUMENTS, INTERLEAVED, PARAMETERS, SAID, THOUGHT, CallingService
 
 TOOL = {"name": "weather", "description": "of a city", "input_schema": PARAMETERS}
 USER = {"role": "user", "content": "the weather?"}
@@ -38,6 +38,16 @@ async def test_calls_and_thinking_are_blocks_whole_and_streamed(lengths: tuple[i
         assert message.stop_reason == "tool_use"
     assert len({block.id for block in whole.content if block.type == "tool_use"}) == 2
     assert whole.usage.output_tokens_details.thinking_tokens > 0
+
+
+@pytest.mark.parametrize("lengths", [(1,), (1, 3, 2), (5,), (7, 30), (500,)])
+async def test_text_between_calls_stays_between_them_however_long_the_runs_are(lengths: tuple[int, ...]) -> None:
+    async with anthropic_client(CallingService(INTERLEAVED, lengths)) as client:
+        whole = await client.messages.create(**ASKED)
+        async with client.messages.stream(**ASKED) as stream:
+            final = await stream.get_final_message()
+    first, second = (("weather", given) for given in INPUTS)
+    assert said(whole) == said(final) == [THOUGHT, SAID, first, "And Rome.", second, "Done."]
 
 
 async def test_the_results_of_calls_are_sent_back() -> None:

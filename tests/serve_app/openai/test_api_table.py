@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from serve_app.openai.api_table import api_page
+from serve_app.anthropic.requests import MessagesRequest
+from serve_app.openai.api_table import SUPPORTED, api_page, entries, nested_objects
+from serve_app.openai.fields import Fields
+from serve_app.openai.requests import ChatRequest, CompletionRequest
+from serve_app.openai.tokenizing import TokenizeRequest
+from serve_app.responses.requests import ResponsesRequest
 from tests.serve_app.clients import http_client
 from tests.serve_app.scripted import ScriptedService
 
@@ -54,6 +61,30 @@ async def test_every_endpoint_that_is_served_is_listed_and_no_other() -> None:
     served = {one.replace("{model:path}", "{model}") for one in served} - {"GET /healthz"}
     listed = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith(("| `GET", "| `POST"))}
     assert listed == served
+
+
+def objects(body: type[Fields]) -> Iterator[type[Fields]]:
+    """A body and all objects in it."""
+    yield body
+    for field in body.model_fields.values():
+        for nested, _ in nested_objects(field.annotation):
+            yield from objects(nested)
+
+
+@pytest.mark.parametrize("body", [CompletionRequest, ChatRequest, ResponsesRequest, MessagesRequest, TokenizeRequest])
+def test_every_supported_field_is_taken_by_its_name_in_the_table(body: type[Fields]) -> None:
+    for model in objects(body):
+        for entry in entries(model):
+            if entry.kind == SUPPORTED and "." not in entry.field:
+                with pytest.raises(ValidationError) as faults:
+                    model.model_validate({entry.field: object()})
+                assert not [fault for fault in faults.value.errors() if "unknown field" in fault["msg"]]
+
+
+def test_fields_are_named_as_clients_write_them() -> None:
+    names = {name for row in rows() for name in re.findall(r"`([^`]+)`", row[1])}
+    assert {"response_format.json_schema.schema", "structured_outputs.json"} <= names
+    assert not {name for name in names if name.endswith("_")}
 
 
 @pytest.mark.parametrize("endpoint", BODIES)

@@ -47,6 +47,16 @@ async def test_no_token_is_generated_where_none_is_wanted() -> None:
         assert body["usage"]["completion_tokens"] == 0
 
 
+@pytest.mark.parametrize(("length", "status"), [(-1, 200), (0, 400)])
+async def test_a_prompt_that_is_only_read_leaves_room_for_one_token(length: int, status: int) -> None:
+    service = ScriptedService()
+    body = {"model": "org/toy", "prompt": [IDS[0]] * (service.context + length), "max_tokens": 0, "echo": True}
+    async with http_client(service) as client:
+        response = await client.post("/v1/completions", json=body)
+    assert response.status_code == status
+    assert status == 200 or "must hold it and at least one more" in response.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("prompt", [[BOS_ID, *IDS], [[BOS_ID, *IDS], IDS[:2]], [PROMPT, "the"]])
 async def test_prompts_of_every_form_are_shown_for_every_choice(prompt: Any) -> None:
     choices = (await complete(prompt=prompt, n=2))["choices"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 
 from core.grammar.matching import Grammars
+from serve_app.openai.structured import INLINE_CHARACTERS
 from tests.serve_app.clients import http_client
 from tests.serve_app.scripted import EOS_ID, ScriptedService, tokens_of, toy_tokenizer
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 JSON, OTHER_JSON = '{"a": 12}', '{"b": 12}'
+SCHEMA_OF_FORMAT = "response_format.json_schema.schema"
 LARK, GBNF = 'start: "yes" | "no"', 'root ::= "yes" | "no"'
 ASKED: list[tuple[dict[str, Any], str, str]] = [
     ({"response_format": {"type": "json_object"}}, OTHER_JSON, "[1]"),
@@ -63,6 +67,85 @@ async def test_every_way_to_ask_is_a_grammar(path: str, fields: dict[str, Any], 
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_text_is_no_grammar(path: str) -> None:
     assert (await asked_for(path, response_format={"type": "text"})).params.grammar == ""
+
+
+@pytest.mark.parametrize("nothing", [{"response_format": {"type": "text"}}, {"structured_outputs": {}}])
+@pytest.mark.parametrize("asking", [{"guided_json": SCHEMA}, {"structured_outputs": {"json": SCHEMA}}])
+async def test_a_field_that_asks_for_nothing_hides_none_that_asks(
+    nothing: dict[str, Any], asking: dict[str, Any]
+) -> None:
+    grammar = (await asked_for("/v1/completions", **nothing | asking)).params.grammar
+    assert agrees(grammar, JSON)
+    assert not agrees(grammar, OTHER_JSON)
+
+
+BIG = 10**400
+DEEP = '{"items": ' * 900 + "{}" + "}" * 900
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"guided_json": {}, "guided_whitespace_pattern": "("}, "guided_whitespace_pattern"),
+        (
+            {"structured_outputs": {"json": {"type": "strng"}, "whitespace_pattern": "(?<=a)"}},
+            "structured_outputs.whitespace_pattern",
+        ),
+        (
+            {"structured_outputs": {"json_object": True, "whitespace_pattern": "("}},
+            "structured_outputs.whitespace_pattern",
+        ),
+        (
+            {"guided_json": {"properties": {"a": {"type": "strng"}}}, "guided_whitespace_pattern": " "},
+            "guided_json.properties.a",
+        ),
+        ({"guided_json": {"const": BIG}}, "guided_json"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"const": BIG}}}}, SCHEMA_OF_FORMAT),
+        ({"guided_json": '{"const": "\\ud800"}'}, "guided_json"),
+        ({"guided_json": DEEP}, "guided_json"),
+        ({"guided_json": "[]"}, "guided_json"),
+        ({"guided_json": SCHEMA, "guided_regex": "a"}, "guided_regex"),
+        ({"guided_json": SCHEMA, "response_format": {"type": "json_object"}}, "response_format"),
+    ],
+)
+async def test_a_fault_is_told_of_the_field_that_has_it(fields: dict[str, Any], param: str) -> None:
+    async with http_client(ScriptedService()) as client:
+        response = await client.post("/v1/completions", json={"model": "org/toy", "prompt": "the", **fields})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
+LONG = "a" * INLINE_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"guided_regex": LONG},
+        {"guided_choice": [LONG[:1000] + letter for letter in "abc"]},
+        {"guided_grammar": f'start: "{LONG}"'},
+        {"guided_grammar": f'root ::= "{LONG}"'},
+        {"guided_json": {"const": LONG}},
+        {"guided_json": {}, "guided_whitespace_pattern": LONG},
+        {"structured_outputs": {"regex": LONG}},
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"const": LONG}}}},
+    ],
+)
+async def test_what_takes_long_to_compile_is_compiled_in_a_thread(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validate, threads = LLMatcher.validate_grammar, set[int]()
+
+    def watched(grammar: str) -> str:
+        threads.add(threading.get_ident())
+        return validate(grammar)
+
+    monkeypatch.setattr(LLMatcher, "validate_grammar", watched)
+    await asked_for("/v1/completions", guided_regex="a")
+    assert threads == {threading.get_ident()}
+    threads.clear()
+    await asked_for("/v1/completions", **given)
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_what_cannot_be_enforced_is_ignored_unless_it_is_to_be_strict() -> None:

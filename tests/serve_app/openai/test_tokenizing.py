@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize: the ids that the service itself would use, in vLLM's bodies."""
+"""/tokenize, /detokenize and /tokenizer_info: the ids that the service itself would use, in vLLM's bodies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.serve_app.clients import http_client
-from tests.serve_app.scripted import BOS_ID, EOS_ID, ScriptedService, tokens_of, toy_tokenizer
+from tests.serve_app.scripted import BOS, BOS_ID, EOS, EOS_ID, ScriptedService, tokens_of, toy_tokenizer
 
 HELLO = {"role": "user", "content": "the answer"}
 
@@ -85,3 +85,9 @@ async def test_ids_become_the_text_with_special_tokens() -> None:
 )
 async def test_a_fault_is_named(path: str, body: dict[str, Any], status: int, param: str) -> None:
     assert (await post(path, body, status))["error"]["param"] == param
+
+
+async def test_the_tokens_that_begin_and_end_a_text_are_told() -> None:
+    async with http_client(ScriptedService()) as client:
+        response = await client.get("/tokenizer_info")
+    assert response.json() == {"bos_token": BOS, "eos_token": EOS}

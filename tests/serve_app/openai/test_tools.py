@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from core.parsing.formats import ToolFormat
 from core.text.tokenizer import Tokenizer
+from tests.serve_app.calling import CallingService
 from tests.serve_app.clients import events, http_client, openai_client
 from tests.serve_app.scripted import BOS, EOS, EOS_ID, ScriptedService, toy_tokenizer
 
@@ -319,6 +320,16 @@ async def test_a_fault_of_a_tool_is_named(fields: dict[str, Any], param: str, me
         await answered(asked, **{"tool_choice": "required", **fields})
     assert refusal.value.param == param
     assert not asked.asked
+
+
+@pytest.mark.parametrize("arguments", ['{"a": "\\ud800"}', '{"a": ' * 300 + "1" + "}" * 300, "[1]", '{"a": '])
+async def test_arguments_of_an_earlier_call_that_are_no_object_of_texts_stay_as_they_came(arguments: str) -> None:
+    asked = CallingService()
+    asked.context = 8192
+    made = {"id": "a1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    turn = {"role": "assistant", "content": None, "tool_calls": [made]}
+    await answered(asked, [*ASKED, turn, {"role": "tool", "tool_call_id": "a1", "content": "ok"}])
+    assert json.dumps(arguments) in asked.prompt
 
 
 async def test_the_arguments_of_the_client_are_valid_where_the_answer_is() -> None:

@@ -16,6 +16,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("input", {"input": 3}, "a string or a list of items"),
     ("input", {"input": []}, "a string or a list of items"),
     ("input", {"input": [USER] * 5000}, "at most 4096"),
+    ("input", {"input": [{"type": "reasoning", "content": []}]}, "say nothing; add a message"),
     ("input[0]", {"input": [{"type": "item_reference", "id": "msg_1"}]}, "items of type 'item_reference' are not"),
     ("input[1]", {"input": [USER, {"type": "web_search_call", "id": "w"}]}, "takes message, function_call"),
     ("input[0]", {"input": [USER, 3]} | {"input": [{"type": ["a"]}]}, "items of type '...'"),
@@ -51,6 +52,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("top_p", {"top_p": -1.0}, "greater than or equal to 0"),
     ("text.format.type", {"text": {"format": {"type": "grammar"}}}, "'text.format"),
     ("text.formats", {"text": {"formats": {}}}, "the nearest known one is 'format'"),
+    ("text.verbosity", {"text": {"verbosity": "low"}}, 'leave it out or send "medium"'),
     ("reasoning.effort", {"reasoning": {"effort": 3}}, "valid string"),
     ("metadata", {"metadata": {str(number): "" for number in range(17)}}, "at most 16"),
     ("metadata.a", {"metadata": {"a": 1}}, "valid string"),
@@ -85,7 +87,7 @@ async def test_the_model_is_checked() -> None:
     [
         {"store": True, "background": False, "truncation": "disabled", "top_logprobs": 0, "tools": []},
         {"previous_response_id": None, "conversation": None, "instructions": None, "metadata": None, "text": None},
-        {"include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}, "text": {"verbosity": "low"}},
+        {"include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}, "text": {"verbosity": "medium"}},
         {"text": {"format": {"type": "text"}}, "service_tier": "auto", "user": "u", "prompt_cache_key": "k"},
     ],
 )

@@ -11,12 +11,12 @@ from hypothesis import given
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from core.parsing.answer import AnswerDelta, joined
+from core.parsing.answer import AnswerDelta, ContentPart, joined
 from serve_app.responses.bodies import ResponseBody
 from serve_app.responses.requests import ResponsesRequest
 from serve_app.responses.response_building import ResponseBuilder
 from serve_app.responses.translation import translated
-from tests.serve_app.deltas import AFTERWARDS, ANSWER, ARGUMENTS, USAGE, cuts, pieces, sender, written
+from tests.serve_app.deltas import ANSWER, ARGUMENTS, INTERLEAVED, USAGE, WRITTEN, cuts, pieces, sender, written
 from tests.serve_app.scripted import ScriptedService
 
 EVENT = TypeAdapter[Any](ResponseStreamEvent)
@@ -58,20 +58,25 @@ def test_an_answer_is_reasoning_then_text_then_calls() -> None:
     ]
 
 
-@given(cuts())
+@given(cuts(WRITTEN))
 def test_where_the_answer_is_cut_shows_in_no_item(deltas: list[AnswerDelta]) -> None:
     *_, last = told(written(response(), deltas))
     assert last.type == "response.completed"
     assert contents(last.response.output) == contents(whole(ANSWER).output)
 
 
-def test_text_behind_a_call_takes_nothing_from_it() -> None:
-    *_, last = told(written(response(), AFTERWARDS))
+@given(cuts(INTERLEAVED))
+def test_items_are_in_the_order_of_the_answer_however_it_was_cut(deltas: list[AnswerDelta]) -> None:
+    *_, last = told(written(response(), deltas))
+    assert contents(last.response.output) == contents(whole(deltas).output)
     assert contents(last.response.output) == [
-        ("function_call", "completed", "weather", '{"city": "Oslo"}'),
-        ("message", "completed", ["Now Rome."]),
-        ("function_call", "completed", "weather", '{"city": "Rome"}'),
-        ("message", "completed", ["Done."]),
+        ("reasoning", "completed", ["Hm."]),
+        ("message", "completed", ["First."]),
+        ("function_call", "completed", "weather", ARGUMENTS[0]),
+        ("message", "completed", ["Then <b>.\n"]),
+        ("function_call", "completed", "forecast", ARGUMENTS[1]),
+        ("function_call", "completed", "weather", ARGUMENTS[0]),
+        ("message", "completed", [" <tool_call>Done."]),
     ]
 
 
@@ -106,7 +111,7 @@ async def test_the_official_client_puts_the_same_answer_together() -> None:
     assert final.output_text == "I look it up."
 
 
-@pytest.mark.parametrize("last", [ANSWER[0], AnswerDelta(content="I"), ANSWER[2]])
+@pytest.mark.parametrize("last", [ANSWER[0], AnswerDelta((ContentPart("I"),)), ANSWER[2]])
 def test_an_answer_cut_by_its_limit_is_incomplete_and_so_is_its_last_item(last: AnswerDelta) -> None:
     *_, end = told(written(response(), [last], "length"))
     assert end.type == "response.incomplete"
@@ -126,4 +131,4 @@ def test_tokens_of_reasoning_are_counted_beside_all_tokens() -> None:
     usage = whole(ANSWER).usage
     assert usage is not None
     assert usage.output_tokens_details.reasoning_tokens > 0
-    assert whole([AnswerDelta(content="I")]).usage.output_tokens_details.reasoning_tokens == 0  # type: ignore[union-attr]
+    assert whole([AnswerDelta((ContentPart("I"),))]).usage.output_tokens_details.reasoning_tokens == 0  # type: ignore[union-attr]

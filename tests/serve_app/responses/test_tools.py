@@ -8,7 +8,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.serve_app.calling import ARGUMENTS, PARAMETERS, SAID, THOUGHT, CallingService
+from tests.serve_app.calling import ARGUMENTS, INTERLEAVED, PARAMETERS, SAID, THOUGHT, CallingService
 from tests.serve_app.clients import openai_client
 
 TOOL = {"type": "function", "name": "weather", "description": "of a city", "parameters": PARAMETERS, "strict": False}
@@ -41,6 +41,17 @@ async def test_calls_and_reasoning_are_items_whole_and_streamed(lengths: tuple[i
     assert len(set(calls)) == 2
     assert whole.usage.output_tokens_details.reasoning_tokens > 0
     assert [tool.name for tool in whole.tools] == ["weather"]
+
+
+@pytest.mark.parametrize("lengths", [(1,), (1, 3, 2), (5,), (7, 30), (500,)])
+async def test_text_between_calls_stays_between_them_however_long_the_runs_are(lengths: tuple[int, ...]) -> None:
+    async with openai_client(CallingService(INTERLEAVED, lengths)) as client:
+        whole = await client.responses.create(**ASKED)
+        async with client.responses.stream(**ASKED) as stream:
+            final = await stream.get_final_response()
+    first, second = (("weather", given) for given in ARGUMENTS)
+    between, end = ("message", "And Rome."), ("message", "Done.")
+    assert said(whole) == said(final) == [*ALL[:2], first, between, second, end]
 
 
 async def test_the_results_of_calls_are_sent_back() -> None:
