@@ -25,7 +25,9 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "n 10000": ({"n": 10000}, 400, "n"),
     "unknown field": ({"temprature": 1}, 400, "temprature"),
     "unknown task": ({"speculation": {"task": "cooking"}}, 400, "speculation.task"),
-    "tools": ({"tools": [{"type": "function"}]}, 400, "tools"),
+    "tool without a function": ({"tools": [{"type": "function"}]}, 400, "tools[0].function"),
+    "bad schema": ({"guided_json": {"items": {"type": "txt"}, "type": "array"}}, 400, "guided_json.items"),
+    "grammar that gives up": ({"guided_grammar": 'start: "a" t\nt[max_tokens=5]: /[a-z]+/'}, 400, "grammar"),
 }
 RAW: dict[str, bytes] = {
     "broken JSON": b'{"model": ',
