@@ -1,7 +1,7 @@
 """Builds the Serve applications of a service, and deploys them.
 
 One application holds ingress and verifier. The others are the draft pools and the router (`bundle_applications`), and
-the rollout, which starts those of later bundles. `service` and `pool` are the entry points for `serve run`.
+the rollout, which starts those of later bundles. `service` is the entry point for `serve run`, `pool` for one pool.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ def service(args: dict[str, str]) -> Application:
 
 
 def pool(args: dict[str, str]) -> Application:
-    """`serve run serve_app.applications:pool config=family task=general --name NAME`.
+    """The pool of one task: `serve.run(pool({"config": "family", "task": "math"}), name=NAME, route_prefix=None)`.
 
-    The name must be that of the pool's application in `taskspec status`, by which the ingress finds it.
+    The name must be that of the pool's application in `taskspec status`, by which the ingress finds it. `serve run`
+    always opens an HTTP path, which no pool is to have.
     """
     return draft_application(with_bundle(load_config(args["config"])), args["task"])
 

@@ -135,7 +135,8 @@ class Ingress(Section):
     max_body_bytes: int = Field(
         4 << 20,
         ge=1024,
-        description="of a request; while one of 4 MiB is parsed the other answers of the replica wait, 0.1 s at most",
+        description="of a request; while one of 4 MiB is read and checked the other answers of the replica wait, at "
+        "most 0.15 s",
     )
     keys: ApiKeys | None = Field(None, description="without this section every client is served")
     limits: Limits | None = None

@@ -67,10 +67,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve_app.openai": set(),
     "serve_app.responses": {"serve_app.openai"},
     "serve_app.anthropic": {"serve_app.openai"},
-    # The application puts the protocols together, and so is above them.
-    "serve_app.openai.app": {"serve_app.openai", "serve_app.responses", "serve_app.anthropic"},
+    # The application and the forms of errors put the protocols together, and so are above them.
+    "serve_app.openai.error_forms": {"serve_app.openai", "serve_app.anthropic"},
+    "serve_app.openai.app": {
+        "serve_app.openai",
+        "serve_app.openai.error_forms",
+        "serve_app.responses",
+        "serve_app.anthropic",
+    },
     "serve_app.openai.api_table": {"serve_app.openai", "serve_app.openai.app"},
-    "serve_app.access": {"serve_app.openai", "serve_app.openai.app"},
+    "serve_app.access": {"serve_app.openai", "serve_app.openai.app", "serve_app.openai.error_forms"},
     "serve_app.terminal": set(),
     "serve_app.local_cluster": set(),
     "serve_app.deployments": {"serve_app.access", "serve_app.openai", "serve_app.openai.app"},

@@ -9,7 +9,7 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from serve_app.access.keys import Keys
 from serve_app.access.limits import Clients, Metered
-from serve_app.access.middleware import KeyCheck, LimitCheck, Requests
+from serve_app.access.middleware import Failures, KeyCheck, LimitCheck, Requests
 from serve_app.config import Ingress
 from serve_app.openai.app import create_app
 from serve_app.openai.service import Service
@@ -26,11 +26,13 @@ def guarded(service: Service, settings: Ingress, keys: Keys | None, *, numbered_
     """The application in front of `service`. If `numbered_by_proxy`, Serve's proxy writes the request ids."""
     limits = settings.limits
     metered = limits is not None and limits.tokens_per_minute is not None
-    app = create_app(cast("Service", Metered(service)) if metered else service, settings.max_body_bytes)
+    charging = cast("Service", Metered(service)) if metered else service
+    app = create_app(charging, settings.max_body_bytes, asks_for_key=keys is not None)
     if limits is not None:
         app.add_middleware(LimitCheck, clients=Clients(limits))
     if keys is not None:
         app.add_middleware(KeyCheck, keys=keys)
+    app.add_middleware(Failures)
     if settings.cors is not None:  # around the check of keys, as browsers ask without one first
         app.add_middleware(
             CORSMiddleware,

@@ -20,7 +20,7 @@ from core.errors import ConfigError
 PREFIX = "tsk-"  # of the keys made here
 KEY_BYTES = 32  # random bytes in a key
 OWNER_ONLY = 0o600
-NAME = r"[A-Za-z0-9._-]{1,64}"
+NAME = r"[A-Za-z0-9._][A-Za-z0-9._-]{0,63}"  # "-" stands for no key in the access log
 HASHED = re.compile(rf"({NAME}):([0-9a-fA-F]{{64}})")
 
 Names = dict[bytes, str]
@@ -50,12 +50,14 @@ def read(file: Path) -> Names:
 
 
 def add(file: Path, name: str) -> str:
-    """Make a key, store its hash under `name`, and return the key. The file is made if there is none.
+    """Make a key, store its hash under `name`, and return the key.
+
+    The file is made if there is none, for its owner alone; one that there is keeps its owner and permissions.
 
     Raises `ConfigError` if the name is taken or no name, or if the file cannot be read or written.
     """
     if not re.fullmatch(NAME, name):
-        raise ConfigError("a name has 1 to 64 ASCII letters, digits, dots, dashes and underscores")
+        raise ConfigError("a name has 1 to 64 ASCII letters, digits, dots, dashes and underscores, and no dash first")
     key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
     def added(text: str) -> str:
@@ -85,7 +87,7 @@ def _edit(file: Path, change: Callable[[str], str], *, may_be_missing: bool = Fa
     try:
         with _alone_in(file.parent):
             text = "" if may_be_missing and not file.exists() else _text(file)
-            atomic_files.replace(file, change(text).encode(), OWNER_ONLY)
+            atomic_files.replace(file, change(text).encode(), OWNER_ONLY, keep=True)
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}; choose another --file") from error
 

@@ -36,9 +36,10 @@ class Keys:
         self._file = file
         self._from_environment = from_environment
         self._clock = clock
-        self._version = None if file is None else _version(file)
+        self._version = None if file is None else _version(file)  # of the keys below
         self._from_file: Names = {} if file is None else read(file)
         self._looked_at = clock()
+        self._told = ""  # why they could not be read since
 
     def name_of(self, key: str) -> str | None:
         """The name of a key as it came in a header; None if it is not valid.
@@ -54,18 +55,19 @@ class Keys:
         return found
 
     def _look(self) -> None:
-        """Read the file again if it has changed."""
+        """Read the file again if it has changed, until that succeeds."""
         if self._file is None or self._clock() - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = self._clock()
         version = _version(self._file)
         if version == self._version:
             return
-        self._version = version
         try:
-            self._from_file = read(self._file)
+            self._from_file, self._version, self._told = read(self._file), version, ""
         except ConfigError as error:
-            logger.warning("the API keys stay as they were: %s", error)
+            if self._told != str(error):
+                logger.warning("the API keys stay as they were: %s", error)
+            self._told = str(error)
 
 
 def _version(file: Path) -> _Version | None:

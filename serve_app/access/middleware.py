@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,7 +14,8 @@ from core.errors import InvalidRequest
 from serve_app.access.keys import Keys
 from serve_app.access.limits import COMPUTING, Clients, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
-from serve_app.openai.errors import describe
+from serve_app.openai.error_forms import error_response
+from serve_app.openai.errors import place_of
 from serve_app.openai.owners import presented_key
 
 MAX_HEADER_BYTES = 64 << 10
@@ -24,12 +24,14 @@ KEY_NAME = "key_name"  # of the request's key, in its scope
 LONGEST_PATH = 200  # characters of a path in the log
 GONE = 499  # in the log: the client has left before there was an answer
 
+logger = logging.getLogger(__name__)
+
 # Serve's handlers write what its own logger's children say to the log of the replica.
 access_log = logging.getLogger("ray.serve.taskspec.access")
 
 
 class Requests:
-    """The outermost: gives every request an id, answers failures of all others, and writes a line of the access log.
+    """The outermost: gives every request an id, and writes a line of the access log.
 
     If `numbered_by_proxy`, Serve's proxy writes the id into the response.
     """
@@ -53,21 +55,42 @@ class Requests:
             await send(message)
 
         try:
-            await self._answer(scope, receive, send_numbered)
-        except Exception as error:
-            if status == GONE:
-                await _refuse(error, scope, receive, send_numbered)
-            raise  # so that the server logs it
+            await self._app(scope, receive, send_numbered)
         finally:
             _log(scope, status, time.perf_counter() - begun, request_id)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+
+class Failures:
+    """Answers the failures of all within, inside of CORS so that web pages may read it; refuses large headers.
+
+    A failure is not raised further, as servers log what it says, which may be text of a client.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if size > MAX_HEADER_BYTES:
             error = InvalidRequest(None, f"the headers are over the limit of {MAX_HEADER_BYTES} bytes", status=431)
             await _refuse(error, scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send_noted)
+        except Exception as error:  # noqa: BLE001 - of any kind: it is the last that may answer
+            logger.error("request %s failed: %s", number(scope), place_of(error))
+            if not begun:  # else the server closes the connection, as the response is not whole
+                await _refuse(error, scope, receive, send)
 
 
 class KeyCheck:
@@ -127,9 +150,8 @@ class LimitCheck:
 async def _refuse(
     error: Exception, scope: Scope, receive: Receive, send: Send, headers: Mapping[str, str] | None = None
 ) -> None:
-    """Answer with an error in OpenAI's form."""
-    status, of_error, body = describe(error)
-    await JSONResponse(body, status, of_error | dict(headers or {}))(scope, receive, send)
+    """Answer with an error, in the form of the path's protocol."""
+    await error_response(error, scope["path"], headers)(scope, receive, send)
 
 
 def _log(scope: Scope, status: int, seconds: float, request_id: str) -> None:

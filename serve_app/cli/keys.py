@@ -26,8 +26,8 @@ Name = Annotated[str, typer.Argument(help="Whose key it is; access log and limit
 def add(name: Name, file: File) -> None:
     """Make a key, print it once, and store its hash.
 
-    The key cannot be had again from the file, which only its owner can read. The file is made if there is none. A
-    service that uses it takes the key within a second.
+    The key cannot be had again from the file. The file is made if there is none, for its owner alone; one that there
+    is keeps its owner and permissions. A service that uses it takes the key within a second.
 
     Example: `taskspec keys add alice --file keys`
 

@@ -34,6 +34,7 @@ from serve_app.deployments.answer_metrics import AnswerMetrics
 from serve_app.deployments.bundle_choice import BundleChoice
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
+from serve_app.deployments.health import SharedLook
 from serve_app.deployments.ingress_report import IngressReport
 from serve_app.deployments.metrics import Metrics, MoveMetrics
 from serve_app.deployments.node_metrics import cluster_metrics
@@ -81,6 +82,7 @@ class SpeculativeIngress:
         self._metrics, self._move_metrics = Metrics("ingress", gauges=frozenset()), MoveMetrics()
         self._traces = None if config.traces is None else TraceRecorder(config.traces)
         self._heard_at = -math.inf  # when a verifier last sent a run
+        self._health = SharedLook(self._look)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -106,6 +108,9 @@ class SpeculativeIngress:
 
     async def healthy(self) -> bool:
         """True if a verifier answers, or if runs arrive from verifiers that are too busy to answer."""
+        return await self._health()
+
+    async def _look(self) -> bool:
         try:
             async with asyncio.timeout(PATIENCE):
                 while not (self._heard_lately() or await self._verifier_answers()):  # noqa: ASYNC110 - another process

@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from ray import serve
 
 from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
@@ -81,6 +84,22 @@ def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
         service({"config": "famly"})
     with pytest.raises(ConfigError, match="no task 'maths' is served; write one of general"):
         pool({"config": "family", "task": "maths"})
+
+
+def test_the_readmes_command_for_one_pool_opens_no_path_without_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (Path(__file__).parents[2] / "serve_app" / "README.md").read_text()
+    assert "--route-prefix" not in readme
+    [command] = re.findall(r"python -c '([^']*pool[^']*)'", readme)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(MINIMAL))
+    monkeypatch.chdir(tmp_path)
+    deployed: list[tuple[Any, dict[str, Any]]] = []
+    monkeypatch.setattr(serve, "run", lambda built, **options: deployed.append((built, options)))
+    exec(textwrap.dedent(command).replace('"math"', '"general"'))  # no bundle, no other task
+    [(built, options)] = deployed
+    assert built._bound_deployment.name == "DraftPool"
+    assert options == {"name": "draft-math@1a2b3c4d5e6f", "route_prefix": None}
 
 
 def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> None:

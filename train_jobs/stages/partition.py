@@ -1,19 +1,25 @@
 """Stage 2, partition: the tasks in the training prompts, found without labels, and the task of every prompt.
 
 Tasks that the live bundle knows keep their names, so that their drafts and evidence carry over. The prompts are
-embedded by Ray Data, which takes most of the stage's time. Workers read them in the work directory.
+embedded by Ray Data, which takes most of the stage's time. Workers read them in the work directory and leave their
+embeddings there: nothing of a prompt passes through Ray, which may write what it holds to a disk.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
+from safetensors.numpy import load, save
 
+from core.bundle import atomic_files
 from core.errors import ConfigError
 from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
 from core.tasks.embedding import Encode, Matrix, sentence_encoder
@@ -37,10 +43,10 @@ def run(work: Workspace, progress: Progress) -> None:
     if sizes["train"] < MIN_PROMPTS:
         raise ConfigError(f"collect: {sizes['train']} prompts are too few, bring {MIN_PROMPTS} or more")
     with progress.stage("partition", 2) as report:
-        vectors = _embed(work, sum(sizes.values()), report)
+        _embed(work, sum(sizes.values()), report)
         report("tasks", 0, 1, "")
         find: Any = ray.remote(_find_here).options(**resources(config.worker))
-        ray.get(find.remote(work, vectors))
+        ray.get(find.remote(work))
         report("tasks", 1, 1, "")
 
 
@@ -67,8 +73,10 @@ def recognised(config: RetrainConfig, partition: TaskPartition, embeddings: Matr
     return recognise(TaskCentroids.load(bundle.centroids), new, partition.labels, embeddings)
 
 
-def _find_here(work: Workspace, vectors: Matrix) -> None:
-    _find(work, prompt_texts(work), vectors)
+def _find_here(work: Workspace) -> None:
+    blocks = Blocks(work)
+    _find(work, prompt_texts(work), blocks.vectors())
+    blocks.remove()
 
 
 def _find(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> None:
@@ -85,13 +93,14 @@ def _find(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> No
     TaskAssignment.save(directory, replace(partition, names=found.names), assign(partition, texts, embeddings))
 
 
-def _embed(work: Workspace, count: int, report: ReportProgress) -> Matrix:
-    """Unit vectors [count, d] of all prompts, split by split, by as many encoders as the cluster has room for."""
+def _embed(work: Workspace, count: int, report: ReportProgress) -> None:
+    """Embed all prompts, split by split, by as many encoders as the cluster has room for. They leave `Blocks`."""
     from ray.data import ActorPoolStrategy, DataContext
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # `report` shows the progress
     DataContext.get_current().enable_progress_bars = False
     DataContext.get_current().print_on_execution_start = False
+    Blocks(work).remove()  # those of a run that was interrupted
     worker, blocks = work.config.partition.worker, -(-count // _BLOCK)
     rows = [{"number": number} for number in range(count)]
     found = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(
@@ -101,24 +110,47 @@ def _embed(work: Workspace, count: int, report: ReportProgress) -> Matrix:
         compute=ActorPoolStrategy(size=min(blocks, at_once(worker))),
         **resources(worker),
     )
-    vectors: dict[int, Any] = {}
+    done = 0
     for batch in found.iter_batches(batch_size=None):
-        vectors |= zip(batch["number"].tolist(), batch["vector"], strict=True)
-        report("embedding", len(vectors), count, "")
-    return np.stack([vectors[number] for number in range(count)])
+        done += len(batch["number"])
+        report("embedding", done, count, "")
+
+
+class Blocks:
+    """Embeddings of prompts, a file per block, until the tasks are found."""
+
+    def __init__(self, work: Workspace) -> None:
+        self._directory: Path = work.steps["partition"].directory / "blocks"
+
+    def keep(self, numbers: Sequence[int], vectors: Matrix) -> None:
+        """Write the `vectors` [n, d] of the prompts with these numbers."""
+        self._directory.mkdir(exist_ok=True)
+        content = save({"numbers": np.array(numbers), "vectors": np.ascontiguousarray(vectors)})
+        atomic_files.replace(self._directory / f"{min(numbers)}.safetensors", content)
+
+    def vectors(self) -> Matrix:
+        """The vectors [count, d] of all prompts, in the order of their numbers."""
+        blocks = [load(file.read_bytes()) for file in self._directory.iterdir()]
+        vectors: Matrix = np.concatenate([block["vectors"] for block in blocks])
+        return vectors[np.argsort(np.concatenate([block["numbers"] for block in blocks]))]
+
+    def remove(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class Encoder:
-    """A worker of Ray Data with the prompts and the embedding model loaded."""
+    """A worker of Ray Data with the prompts and the embedding model loaded. It tells which prompts it has embedded."""
 
     def __init__(self, work: Workspace) -> None:
         config, texts = work.config.partition, prompt_texts(work)
         self._texts = [text for split in SPLITS for text in texts[split]]
         self._encode = _encoder(config.embedder, "cuda" if config.worker.num_gpus else "cpu")
+        self._blocks = Blocks(work)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         numbers = batch["number"].tolist()
-        return {"number": batch["number"], "vector": self._encode([self._texts[number] for number in numbers])}
+        self._blocks.keep(numbers, self._encode([self._texts[number] for number in numbers]))
+        return {"number": batch["number"]}
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from pathlib import Path
 
@@ -22,12 +23,25 @@ def test_a_made_key_is_in_the_file_as_its_hash_only(tmp_path: Path) -> None:
     assert list(read(file).values()) == ["alice", "bob"]
 
 
-def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_file_that_is_made(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text("# mine")
     add(file, "alice")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert file.read_text().startswith("# mine\nalice:")
+
+
+def test_a_file_that_there_is_keeps_its_owner_and_its_permissions(tmp_path: Path) -> None:
+    """Or the service, under another user, could not read it after `sudo taskspec keys revoke`."""
+    file = tmp_path / "keys"
+    file.write_text("# mine")
+    file.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(file, 1234, 2345)
+    before = file.stat()
+    for edit in (add, revoke):
+        edit(file, "alice")
+        after = file.stat()
+        assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert file.read_text() == "# mine\n"
 
 
 def test_revoking_takes_one_line_and_leaves_all_others(tmp_path: Path) -> None:
@@ -44,7 +58,13 @@ def test_a_name_that_is_taken_or_none_is_refused_and_nothing_changes(tmp_path: P
     file = tmp_path / "keys"
     add(file, "alice")
     before = file.read_bytes()
-    for name, told in (("alice", "revoke it first"), ("", "1 to 64"), ("a:b", "1 to 64"), ("a" * 65, "1 to 64")):
+    for name, told in (
+        ("alice", "revoke it first"),
+        ("", "1 to 64"),
+        ("a:b", "1 to 64"),
+        ("a" * 65, "1 to 64"),
+        ("-", "no dash"),
+    ):
         with pytest.raises(ConfigError, match=told):
             add(file, name)
     with pytest.raises(ConfigError, match="no key named bob; it has alice"):
@@ -68,7 +88,9 @@ def test_a_disk_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch
     assert (file.read_bytes(), list(tmp_path.iterdir())) == (before, [file])
 
 
-@pytest.mark.parametrize("line", ["tsk-secret", "alice:tsk-secret", "alice:" + "g" * 64, "a b:" + "0" * 64])
+@pytest.mark.parametrize(
+    "line", ["tsk-secret", "alice:tsk-secret", "alice:" + "g" * 64, "a b:" + "0" * 64, "-:" + "0" * 64]
+)
 def test_a_line_of_another_form_is_named_by_its_number_only(line: str) -> None:
     with pytest.raises(ConfigError, match="keys: line 3 is not NAME:HASH") as refused:
         parse(f"# mine\n\n{line}\n", "keys")

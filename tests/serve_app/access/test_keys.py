@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigError
-from serve_app.access.key_file import add, key_hash, revoke
+from serve_app.access import keys as keys_module
+from serve_app.access.key_file import Names, add, key_hash, revoke
 from serve_app.access.keys import LOOK_EVERY, Keys, check, from_environment
 from serve_app.access_config import ApiKeys
 
@@ -72,6 +73,30 @@ def test_a_file_that_cannot_be_read_leaves_the_keys_as_they_were_and_is_logged_o
     if damage == "a directory":
         file.rmdir()
     file.write_text("# none is left\n")
+    clock.now += LOOK_EVERY
+    assert keys.name_of(alice) is None
+
+
+def test_a_file_that_can_be_read_again_is_read_although_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after `chown` or `chmod`, and after a file system that was away for a moment."""
+    file, clock = tmp_path / "keys", Clock()
+    alice = add(file, "alice")
+    keys = Keys(file, {}, clock)
+    revoke(file, "alice")
+    reasons = ["Permission denied", "Permission denied", "Input/output error"]
+
+    def unreadable(_: Path) -> Names:
+        raise ConfigError(reasons.pop(0))
+
+    with monkeypatch.context() as damaged, caplog.at_level(logging.WARNING):
+        damaged.setattr(keys_module, "read", unreadable)
+        while reasons:
+            clock.now += LOOK_EVERY
+            assert keys.name_of(alice) == "alice"
+    told = [record.getMessage().split(": ")[1] for record in caplog.records]
+    assert told == ["Permission denied", "Input/output error"]
     clock.now += LOOK_EVERY
     assert keys.name_of(alice) is None
 

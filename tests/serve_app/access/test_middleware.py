@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tests.serve_app.clients import Connection
 from tests.serve_app.live import live
 from tests.serve_app.scripted import ScriptedService
 
-CHAT = "/v1/chat/completions"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 ASKED: dict[str, Any] = {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]}
 APP = "https://app.example.org"
 
@@ -73,13 +74,30 @@ async def test_without_a_key_nothing_but_health_answers(tmp_path: Path) -> None:
                 assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer"), path
                 if method != "HEAD":
                     error = response.json()["error"]
-                    assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+                    assert error["type"] == "authentication_error"
+                    assert path.startswith(MESSAGES) or error["code"] == "invalid_api_key"
         assert service.asked == []
         for path in OPEN:
             assert (await client.get(path)).status_code == 200
         for headers in (bearer(key), {"x-api-key": key}):
             assert (await client.post(CHAT, json=ASKED, headers=headers)).status_code == 200
             assert (await client.get("/docs", headers=headers)).status_code == 200
+
+
+async def test_the_openapi_page_asks_for_the_key_where_the_service_does(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    headers = bearer(add(file, "alice"))
+    async with client_of(ScriptedService(), Ingress(), Keys(file, {})) as client:
+        page = (await client.get("/openapi.json", headers=headers)).json()
+    [(name, scheme)] = page["components"]["securitySchemes"].items()
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    asking = {path for path, methods in page["paths"].items() for one in methods.values() if "security" in one}
+    assert asking == set(page["paths"]) - OPEN
+    assert page["paths"][CHAT]["post"]["security"] == [{name: []}]
+    async with client_of(ScriptedService(), Ingress()) as client:
+        page = (await client.get("/openapi.json")).json()
+    assert "securitySchemes" not in page["components"]
+    assert not [path for path, methods in page["paths"].items() for one in methods.values() if "security" in one]
 
 
 async def test_no_log_and_no_error_has_a_key(
@@ -133,6 +151,66 @@ async def test_a_failure_has_its_status_its_request_id_and_its_line(lines: list[
     assert (response.status_code, response.json()["error"]["type"]) == (500, "server_error")
     assert response.headers.get_list("x-request-id") == ["mine"]
     assert [line.split()[2] for line in lines] == ["500"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, "/v1/responses"])
+async def test_the_log_has_the_place_of_a_failure_and_nothing_of_what_it_says(
+    caplog: pytest.LogCaptureFixture, path: str, *, stream: bool
+) -> None:
+    service = ScriptedService()
+    service.failure, service.fails_after = ValueError("the prompt of Jane Doe"), 1 if stream else 0
+    body = {**ASKED, "max_tokens": 9} if path != "/v1/responses" else {"model": "org/toy", "input": "the answer"}
+    transport = httpx.ASGITransport(guarded(service, Ingress(), None))  # what the server would get, and log, is raised
+    with caplog.at_level(logging.DEBUG):
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            answer = await client.post(path, json={**body, "stream": stream})
+    assert answer.status_code == (200 if stream else 500)
+    assert "failed while answering" in answer.text
+    assert "Jane" not in caplog.text + answer.text
+    assert re.search(r"ValueError at serve_app\.openai\.\w+:\d+", caplog.text), caplog.text
+
+
+async def test_a_web_page_may_read_that_the_service_failed() -> None:
+    service = ScriptedService()
+    service.failure = RuntimeError("broken")
+    async with client_of(service, Ingress(cors=Cors(origins=[APP]))) as client:
+        answer = await client.post(CHAT, json=ASKED, headers={"Origin": APP})
+        large = await client.get("/v1/models", headers={"Origin": APP, "x-large": "x" * MAX_HEADER_BYTES})
+    for refused, status in ((answer, 500), (large, 431)):
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (status, APP)
+        assert refused.headers["x-request-id"]
+
+
+async def test_every_refusal_of_anthropics_paths_has_anthropics_form(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = {"x-api-key": add(file, "alice")}
+    service = ScriptedService()
+    settings = Ingress(limits=Limits(requests_per_minute=3))
+    body = {**ASKED, "max_tokens": 9}
+    async with client_of(service, settings, Keys(file, {})) as client:
+        asked = [
+            (await client.post(MESSAGES, json=body), 401, "authentication_error"),
+            (await client.get(MESSAGES, headers=key), 405, "invalid_request_error"),
+            (await client.get(f"{MESSAGES}/batches", headers=key), 404, "not_found_error"),
+            (await client.post(MESSAGES, json={}, headers=key), 400, "invalid_request_error"),
+            (await client.get(MESSAGES, headers={"x": "x" * MAX_HEADER_BYTES}), 431, "invalid_request_error"),
+        ]
+        service.failure = RuntimeError("broken")
+        asked += [
+            (await client.post(MESSAGES, json=body, headers=key), 500, "api_error"),
+            (await client.post(f"{MESSAGES}/count_tokens", json=ASKED, headers=key), 200, None),
+            (await client.post(MESSAGES, json=body, headers=key), 429, "rate_limit_error"),
+        ]
+        other = await client.get("/v1/messages_of_others", headers=key)
+    assert other.json().keys() == {"error"}
+    assert asked[0][0].headers["www-authenticate"] == "Bearer"
+    assert asked[-1][0].headers["retry-after"]
+    for answer, status, kind in asked:
+        assert answer.status_code == status, answer.text
+        if kind is not None:
+            assert answer.json().keys() == {"type", "error"}
+            assert answer.json()["error"]["type"] == kind
 
 
 async def test_a_client_that_leaves_has_its_line_and_frees_its_place(lines: list[str]) -> None:

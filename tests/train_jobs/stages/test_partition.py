@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from core.bundle.manifest import Evidence, Manifest
 from core.bundle.store import Winner, publish
@@ -111,6 +112,31 @@ def test_what_is_live_is_no_input_of_a_stage(tmp_path: Path) -> None:
     assert {name: step.key for name, step in again.steps.items()} == {
         name: step.key for name, step in work.steps.items()
     }
+
+
+def test_embeddings_pass_through_files_of_the_stage_and_not_through_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = partitioned(tmp_path, FIRST)
+    texts: dict[Split, list[str]] = {
+        split: [f"{text} {number}" for text in FIRST.values() for number in range(50)] for split in SPLITS
+    }
+    count, told = sum(map(len, texts.values())), np.concatenate([vectors(FIRST) for _ in SPLITS])
+    known = iter(told[[130, 131, *range(130), *range(132, count)]])  # in the order in which they are asked for
+    monkeypatch.setattr(partition, "prompt_texts", lambda _: texts)
+    monkeypatch.setattr(partition, "_encoder", lambda *_: lambda asked: np.stack([next(known) for _ in asked]))
+    encoder = partition.Encoder(work)
+    for block in (range(130, 132), range(130), range(132, count)):  # as workers that are not equally fast
+        numbers = np.array(block)
+        answer = encoder({"number": numbers})
+        assert answer.keys() == {"number"}
+        assert (answer["number"] == numbers).all()
+    assert (partition.Blocks(work).vectors() == told).all()
+    before = work.tasks().labels("test")
+    partition._find_here(work)
+    assert work.tasks().labels("test") == before
+    assert (np.concatenate([work.embeddings()[split] for split in SPLITS]) == told).all()
+    assert not (work.steps["partition"].directory / "blocks").exists()
 
 
 def name_of(work: Workspace, task: str) -> str:
