@@ -8,18 +8,14 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice, pairwise
+from itertools import takewhile
 from threading import Lock
 from typing import Protocol
 
 import numpy as np
 import tokenizers
-from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
-from llguidance.numpy import (
-    allocate_token_bitmask,
-    fill_next_token_bitmask_par,
-    fill_next_token_bitmask_par_with_draft_tokens,
-)
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from numpy.typing import NDArray
 
 from core.errors import InvalidRequest
@@ -49,14 +45,17 @@ class Grammars:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
-        self._shared: tuple[LLTokenizer, LLExecutor] | None = None
+        self._shared: LLTokenizer | None = None
         self._lock = Lock()
 
     def begin(self, grammar: str) -> GrammarState:
         """A state before the first token. Raises `InvalidRequest` for a grammar that cannot be used."""
-        return GrammarState(self._matcher(grammar).deep_copy(), self._tools()[1], self._vocabulary.num_valid)
+        return self._begun(self._compiled_of(grammar))
 
-    def _matcher(self, grammar: str) -> LLMatcher:
+    def _begun(self, matcher: LLMatcher) -> GrammarState:
+        return GrammarState(matcher.deep_copy(), self._vocabulary.num_valid, frozenset(self._vocabulary.eos_ids))
+
+    def _compiled_of(self, grammar: str) -> LLMatcher:
         with self._lock:
             if grammar in self._compiled:
                 self._compiled.move_to_end(grammar)
@@ -70,82 +69,73 @@ class Grammars:
 
     def _compile(self, grammar: str) -> LLMatcher:
         """Compile and try it: some grammars give up at their first tokens, and some cannot be looked ahead in."""
-        tokenizer, executor = self._tools()
+        tokenizer = self._tokenizer()
         if strange := next((token for token in _named(grammar) if not tokenizer.is_special_token(token)), None):
             raise InvalidRequest("grammar", f"<[{strange}]> in a grammar must be a special token; write others as text")
         limits = LLParserLimits(
             step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
         )
         matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
-        tried = GrammarState(matcher.deep_copy(), executor, self._vocabulary.num_valid)
-        ends = set(self._vocabulary.eos_ids)
-        first = (token for token in np.flatnonzero(tried.allowed(())[0]).tolist() if token not in ends)
-        tried.allowed(list(islice(first, 1)))
+        tried = self._begun(matcher)
+        first = np.flatnonzero(tried.allowed(())[0])[:1].tolist()
+        tried.allowed(first[: tried.valid(first)])
         if tried.fault:
             raise InvalidRequest("grammar", f"this grammar cannot be used: {tried.fault}")
         return matcher
 
-    def _tools(self) -> tuple[LLTokenizer, LLExecutor]:
-        """Made when they are first needed: a tokenizer of 49,152 ids takes a quarter of a second."""
+    def _tokenizer(self) -> LLTokenizer:
+        """Made when it is first needed: one of 49,152 ids takes a quarter of a second."""
         with self._lock:
             if self._shared is None:
                 vocabulary = self._vocabulary
                 text, eos_ids = vocabulary.raw.to_str(), list(vocabulary.eos_ids)
-                tokenizer = LLTokenizer(text, n_vocab=vocabulary.num_valid, eos_token=eos_ids)
-                self._shared = tokenizer, LLExecutor()
+                self._shared = LLTokenizer(text, n_vocab=vocabulary.num_valid, eos_token=eos_ids)
             return self._shared
 
 
 class GrammarState:
     """The place of one answer in its grammar. `fault` says why the grammar gave up, if it did."""
 
-    def __init__(self, matcher: LLMatcher, executor: LLExecutor, num_ids: int) -> None:
-        self.matcher = matcher
-        self.executor = executor
-        self.num_ids = num_ids
+    def __init__(self, matcher: LLMatcher, num_ids: int, end_ids: frozenset[int]) -> None:
+        self._matcher = matcher
+        self._num_ids = num_ids
+        self._end_ids = end_ids
 
     @property
     def fault(self) -> str:
         """Without the state that llguidance adds."""
-        matcher = self.matcher
+        matcher = self._matcher
         return str(matcher.get_error()).strip().splitlines()[0] if matcher.is_error() else ""
 
     def advance(self, tokens: Sequence[int]) -> None:
         """The answer has grown by these tokens."""
-        self.matcher.consume_tokens(list(tokens))
+        self._matcher.consume_tokens(list(tokens))
 
     def valid(self, proposed: Sequence[int]) -> int:
-        """How many of the tokens, from the first, the answer may go on with; its end is not among them."""
-        return int(self.matcher.validate_tokens(list(proposed))) if proposed else 0
+        """How many of the tokens, from the first, the answer may go on with.
+
+        The token that ends it is not among them: it need not be proposed, since nothing follows it.
+        """
+        going_on = list(takewhile(lambda token: token not in self._end_ids, proposed))
+        return int(self._matcher.validate_tokens(going_on)) if going_on else 0
 
     def forced(self) -> list[int]:
         """The tokens that the answer must go on with; no others are allowed there."""
-        return list(self.matcher.compute_ff_tokens())
+        return list(self._matcher.compute_ff_tokens())
 
     def allowed(self, proposed: Sequence[int]) -> Allowed:
-        """See `allowed`."""
-        return allowed([(self, proposed)])[0]
+        """The ids that may follow the first j of the proposed tokens, bool [1 + proposed, ids].
 
-
-def allowed(asked: Sequence[tuple[GrammarState, Sequence[int]]]) -> list[Allowed]:
-    """For each state the ids that may follow the first j of the proposed tokens, bool [1 + proposed, ids].
-
-    The states are of one vocabulary, and their proposed tokens valid. They are computed in parallel.
-    """
-    if not asked:
-        return []
-    executor, num_ids = asked[0][0].executor, asked[0][0].num_ids
-    ends = list(accumulate((1 + len(proposed) for _, proposed in asked), initial=0))
-    bits = allocate_token_bitmask(ends[-1], num_ids)
-    places = list(zip(asked, ends, strict=False))
-    alone = [(state.matcher, begin) for (state, proposed), begin in places if not proposed]
-    ahead = [(state.matcher, begin, list(proposed)) for (state, proposed), begin in places if proposed]
-    if alone:
-        fill_next_token_bitmask_par(executor, alone, bits)
-    if ahead:
-        fill_next_token_bitmask_par_with_draft_tokens(executor, ahead, bits)
-    rows = np.unpackbits(bits.view(np.uint8), axis=1, count=num_ids, bitorder="little").view(np.bool_)
-    return [rows[begin:end] for begin, end in pairwise(ends)]
+        The proposed tokens must be valid. A row takes a few microseconds, so no other threads are bothered.
+        """
+        bits = allocate_token_bitmask(1 + len(proposed), self._num_ids)
+        fill_next_token_bitmask(self._matcher, bits)
+        for row, token in enumerate(proposed, start=1):
+            self._matcher.consume_token(token)
+            fill_next_token_bitmask(self._matcher, bits, row)
+        if proposed:
+            self._matcher.rollback(len(proposed))
+        return np.unpackbits(bits.view(np.uint8), axis=1, count=self._num_ids, bitorder="little").view(np.bool_)
 
 
 def _named(grammar: str) -> Iterator[int]:

@@ -17,7 +17,7 @@ import torch
 
 from core.errors import ConfigError, InvalidRequest, OutOfPages
 from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run
-from core.grammar.matching import Allowed, Grammars, allowed
+from core.grammar.matching import Grammars
 from core.model.base import Model
 from core.policy.draft_policy import DraftPolicy, Readiness
 from core.sampling.sampler import Sampling, sample
@@ -245,11 +245,11 @@ class VerifyEngine:
 
         `logits` are those of the whole batch, `feeds`. Returns the sessions that drew, and their tokens.
         """
-        masks = self._masks(drawn)
-        drawn = [one for one in drawn if not self._failed(one.session)]
-        if not drawn:
+        samplings = [(one, self._sampling(one)) for one in drawn]
+        samplings = [(one, sampling) for one, sampling in samplings if not self._failed(one.session)]
+        if not samplings:
             return [], []
-        sessions = [self._sampling(one, masks.get(one.session.number)) for one in drawn]
+        drawn, sessions = [one for one, _ in samplings], [sampling for _, sampling in samplings]
         rows = [one.logits for one in drawn]
         if len(rows) != len(feeds) or sum(map(len, rows)) != len(logits):  # rows are shared, only scored, or of no use
             logits = torch.cat(rows)
@@ -257,18 +257,12 @@ class VerifyEngine:
         ends = accumulate((one.rows for one in sessions), initial=0)
         return drawn, [tokens[begin:end] for begin, end in pairwise(ends)]
 
-    def _masks(self, drawn: Sequence[_Drawn]) -> dict[int, Allowed]:
-        """What the grammars of these sessions allow, by the number of the session."""
-        held = [(one.session, one.feed.proposals) for one in drawn if one.session.grammar is not None]
-        asked = [(session.grammar, proposals) for session, proposals in held if session.grammar is not None]
-        return {session.number: mask for (session, _), mask in zip(held, allowed(asked), strict=True)}
-
-    def _sampling(self, drawn: _Drawn, mask: Allowed | None) -> Sampling:
+    def _sampling(self, drawn: _Drawn) -> Sampling:
         session, proposals = drawn.session, drawn.feed.proposals
         chain = session.chain
         prompt = session.prompt_ids if chain.params.repetition_penalty != 1.0 else ()
-        mask = session.long_enough(mask, 1 + len(proposals), self._vocabulary.num_valid)
-        return Sampling(chain.params, session.noise, session.length, chain.counts, proposals, prompt, mask)
+        allowed = session.allowed(proposals, self._vocabulary.num_valid)
+        return Sampling(chain.params, session.noise, session.length, chain.counts, proposals, prompt, allowed)
 
     def _failed(self, session: VerifySession) -> bool:
         """Whether its grammar has given up; then it ends, and the others know nothing of it."""

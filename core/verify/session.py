@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -79,16 +80,16 @@ class VerifySession:
             return False
         return len(self.prompt_logprobs) < self.chain.prompt_length - 1
 
-    def long_enough(self, allowed: Allowed | None, rows: int, num_ids: int) -> Allowed | None:
-        """The ids that may be drawn in so many rows, given those that its grammar allows, bool [rows, ids].
+    def allowed(self, proposed: Sequence[int], num_ids: int) -> Allowed | None:
+        """The ids that may follow the first j of the proposed tokens, bool [1 + proposed, ids]; None for all of them.
 
-        None that ends the answer may be among its first `min_tokens`, but where the grammar has come to its end. None
-        in place of an array allows all ids.
+        None that ends the answer may be among its first `min_tokens`, but where the grammar has come to its end.
         """
+        allowed = None if self.grammar is None else self.grammar.allowed(proposed)
         too_short = max(0, self.chain.params.min_tokens - self.chain.num_generated)
         if not too_short:
             return allowed
-        allowed = np.ones((rows, num_ids), np.bool_) if allowed is None else allowed
+        allowed = np.ones((1 + len(proposed), num_ids), np.bool_) if allowed is None else allowed
         going_on = allowed[:too_short].copy()
         going_on[:, list(self.chain.end_ids)] = False
         allowed[:too_short] = np.where(going_on.any(-1, keepdims=True), going_on, allowed[:too_short])

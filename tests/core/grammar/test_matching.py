@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidRequest
 from core.grammar.building import of_json_schema, of_regex
-from core.grammar.matching import REMEMBERED, Grammars, allowed
+from core.grammar.matching import REMEMBERED, Grammars
 from tests.core.grammar.test_building import FIELD, PERSON, grammars, tokenizer
 
 NAMES = st.text("abc \\\"\n'é中🙂{}", max_size=8)
@@ -108,14 +108,6 @@ def test_a_grammar_whose_masks_take_ever_longer_gives_up() -> None:
             return
         state.advance(letter)
     raise AssertionError("its masks would hold up all others")
-
-
-def test_masks_computed_together_are_those_of_each_alone() -> None:
-    states = [grammars().begin(GRAMMAR), grammars().begin(of_regex("[0-9]+", "x")), grammars().begin(GRAMMAR)]
-    proposals: list[list[int]] = [states[0].forced(), [], []]
-    together = allowed(list(zip(states, proposals, strict=True)))
-    for state, proposed, rows in zip(states, proposals, together, strict=True):
-        assert np.array_equal(rows, state.allowed(proposed))
 
 
 def test_only_so_many_compiled_grammars_are_kept() -> None:

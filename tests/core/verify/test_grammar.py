@@ -98,7 +98,7 @@ def test_a_masked_draw_is_that_of_the_most_likely_allowed_token() -> None:
 
 
 def _ll_tokenizer() -> Any:
-    return new_engine().grammars._tools()[0]
+    return new_engine().grammars._tokenizer()
 
 
 def test_reasoning_ends_inside_a_proposal() -> None:
