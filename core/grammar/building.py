@@ -22,7 +22,10 @@ _IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "depen
 _IN_LISTS = ("prefixItems", "allOf", "anyOf", "oneOf")
 _ALONE = ("items", "additionalProperties", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames")
 _SHARED = ("$defs", "definitions")
-_NO_LEAP_SECOND = {"time": "^.{6}[0-5].*$", "date-time": "^.{17}[0-5].*$"}  # patterns, by format
+_YEAR = "(...[1-9]|..[1-9].|.[1-9]..|[1-9]...)"  # but for 0000
+_LEAP_YEAR = "(..(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
+_DAY = f"({_YEAR}-(0[13-9]-..|1.-..|02-[01].|02-2[0-8])|{_LEAP_YEAR}-02-29)"
+_EXISTING = {"date": f"^{_DAY}$", "time": "^.{6}[0-5].*$", "date-time": f"^{_DAY}.{{7}}[0-5].*$"}  # patterns, by format
 _SAID = 200  # characters of a complaint, which may quote the whole grammar
 _SEARCHED = 1 << 19  # characters of grammars compiled to find the path at fault, in half a second
 _EACH = 1 << 8  # characters that take as long as one more grammar does
@@ -77,15 +80,18 @@ def of_lark(grammar: str, field: str) -> str:
     return checked(grammar, field)
 
 
-def without_leap_seconds(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same schema, but no time in it is at second 60: llguidance allows that at any minute, and few can read it."""
+def with_existing_dates(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The same schema, in which formats of dates and times allow only what exists and can be read.
+
+    llguidance allows 29 February and second 60 in any year and minute.
+    """
     copy: dict[str, Any] = json.loads(json.dumps(schema))
     schemas = [copy]
     while schemas:
         one = schemas.pop()
         schemas += [inner for _, inner in _subschemas(one)]
-        if isinstance(form := one.get("format"), str) and form in _NO_LEAP_SECOND:
-            one.setdefault("pattern", _NO_LEAP_SECOND[form])
+        if isinstance(form := one.get("format"), str) and form in _EXISTING:
+            one.setdefault("pattern", _EXISTING[form])
     return copy
 
 
@@ -112,7 +118,7 @@ def _of_schema(schema: Mapping[str, Any], strict: bool, whitespace: str | None) 
     if whitespace is not None:
         written = {"whitespace_pattern": whitespace}
     written["lenient"] = not strict
-    return LLMatcher.grammar_from_json_schema(without_leap_seconds(schema), overrides=written)
+    return LLMatcher.grammar_from_json_schema(with_existing_dates(schema), overrides=written)
 
 
 class _Search:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from core.errors import InvalidRequest
-from core.grammar.building import checked, of_json_schema, without_leap_seconds
+from core.grammar.building import checked, of_json_schema, with_existing_dates
 from core.parsing.calls_grammar import Tool, after_reasoning, begins_with_marker, calls_grammar
 from core.text.tokenizer import Tokenizer
 from serve_app.openai.fields import Fields, field_error
@@ -142,5 +142,5 @@ def _tool(function: FunctionFields) -> Tool:
     parameters = function.parameters
     if parameters is None:
         parameters = {**_NO_PARAMETERS, "additionalProperties": False}
-    written = without_leap_seconds(parameters)
+    written = with_existing_dates(parameters)
     return Tool(function.name, written, strict=function.strict, lenient=not function.strict)

@@ -107,3 +107,29 @@ def test_an_answer_that_is_not_all_valid_calls_is_found_out() -> None:
     assert calls_fault(offered, "json", False, f"[{call}, {call}]") == "2 calls"
     for text in (f"Well: {call}", call.replace("wait", "go"), call.replace("1", '"1"'), "{}", ""):
         assert calls_fault(offered, "json", True, text)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "exists"),
+    [
+        ("date", "2024-02-29", True),
+        ("date", "2000-02-29", True),
+        ("date", "1900-02-29", False),
+        ("date", "2023-02-29", False),
+        ("date", "2023-02-28", True),
+        ("date", "2023-12-31", True),
+        ("date", "2023-04-31", False),
+        ("date", "0000-01-01", False),
+        ("date", "0400-02-29", True),
+        ("date-time", "2024-02-29T23:59:59Z", True),
+        ("date-time", "2023-10-10T00:00:00.5+01:00", True),
+        ("date-time", "2023-02-29T00:00:00Z", False),
+        ("date-time", "2023-02-28T00:00:60Z", False),
+        ("time", "23:59:59Z", True),
+        ("time", "23:59:60Z", False),
+    ],
+)
+def test_dates_and_times_that_a_grammar_allows_exist(tokenizer: Tokenizer, form: str, text: str, exists: bool) -> None:
+    state = Grammars(tokenizer).begin(of_json_schema({"type": "string", "format": form}, "schema"))
+    said = tokenizer.encode_answer(json.dumps(text))
+    assert (state.valid(said) == len(said)) == exists
