@@ -6,6 +6,7 @@ that serve a slot.
 Rooms, and the rooms each may import (tests/test_layout.py holds this):
 
     sampling    how a token is drawn: request parameters, filters, shared noise     -
+    grammar     what an answer may say: schemas and expressions as token masks      -
     parsing     reasoning and calls of tools in what the target says                -
     text        tokenizer, detokenizer, vocabulary check, prompts from files        parsing
     bundle      what training publishes: content-addressed, live by one rename      -
@@ -18,7 +19,7 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     policy      when and how much to draft, and which draft                         model, tasks
     draft       the draft engine: proposals, and branches drafted ahead             sampling, model, wire, policy
     verify      the verify engine: batches, the commit rule, links to drafts,
-                proposals looked up without a draft                                 those of draft, and text
+                proposals looked up without a draft                                 those of draft, text, grammar
     distill     learning a draft from the target's answers                          sampling, model, bundle, tasks,
                                                                                 policy, verify
 

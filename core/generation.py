@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from core.sampling.params import SamplingParams
+
+if TYPE_CHECKING:
+    import tokenizers
 
 MAX_SPECULATIVE_TOKENS = 16
 """The most tokens that a draft may propose for one pass of one session."""
@@ -18,6 +22,17 @@ FinishReason = Literal["stop", "length"]
 Source = Literal["draft", "own_text", "answers", "prediction", "grammar"]
 """Who proposes: a draft; the text of the session itself; earlier answers; the answer that the client predicted; the
 grammar of the answer, where it leaves one token only."""
+
+
+class Vocabulary(Protocol):
+    """The part of the target's tokenizer that engines and grammars use; `core.text.tokenizer.Tokenizer` is one."""
+
+    @property
+    def raw(self) -> tokenizers.Tokenizer: ...
+    @property
+    def eos_ids(self) -> Sequence[int]: ...
+    @property
+    def num_valid(self) -> int: ...
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):

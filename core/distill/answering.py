@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from core.distill.record import Record
-from core.generation import GenerationRequest
+from core.generation import GenerationRequest, Vocabulary
 from core.model.base import Model
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.verify.sources import DRAFTS_ALONE
-from core.verify.validation import Vocabulary
 
 
 def answer(

@@ -85,6 +85,8 @@ class Proposals(msgspec.Struct, frozen=True):
 class Trace(Record, frozen=True, kw_only=True):
     """A record in the store. The target reproduces its output from its prompt, params, choice and dice.
 
+    But for an answer that was held to a grammar, which is not kept.
+
     Served answers also have the `task` that they were routed to at the end; the `prior` of every task, if the router
     was asked and answered in time; the version of the `bundle`, and its `adapter` that drafted; what was `proposed` and
     `accepted`, in all and by `sources`; the seconds to the first token and in `total`; and when they ended, in Unix

@@ -10,15 +10,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from threading import Lock
-from typing import Protocol
 
 import numpy as np
-import tokenizers
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from numpy.typing import NDArray
 
 from core.errors import InvalidRequest
+from core.generation import Vocabulary
 
 REMEMBERED = 64  # compiled grammars: clients send the same tools and schemas again
 MASK_ITEMS, MASK_FUEL, STATES = 5_000, 50_000, 50_000  # of a parser and its lexer: a mask takes 10 ms at the very most
@@ -26,17 +25,6 @@ MASK_ITEMS, MASK_FUEL, STATES = 5_000, 50_000, 50_000  # of a parser and its lex
 _NAMED_TOKENS = re.compile(r"<\[\^?([0-9,\- ]+)\]>")
 
 Allowed = NDArray[np.bool_]
-
-
-class Vocabulary(Protocol):
-    """The part of the target's tokenizer that grammars need."""
-
-    @property
-    def raw(self) -> tokenizers.Tokenizer: ...
-    @property
-    def eos_ids(self) -> Sequence[int]: ...
-    @property
-    def num_valid(self) -> int: ...
 
 
 class Grammars:
@@ -70,8 +58,9 @@ class Grammars:
     def _compile(self, grammar: str) -> LLMatcher:
         """Compile and try it: some grammars give up at their first tokens, and some cannot be looked ahead in."""
         tokenizer = self._tokenizer()
-        if strange := next((token for token in _named(grammar) if not tokenizer.is_special_token(token)), None):
-            raise InvalidRequest("grammar", f"<[{strange}]> in a grammar must be a special token; write others as text")
+        texts = [token for token in _named(grammar) if not tokenizer.is_special_token(token)]
+        if texts:
+            raise InvalidRequest("grammar", f"<[{texts[0]}]> in a grammar must be a special token; write others as text")
         limits = LLParserLimits(
             step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
         )

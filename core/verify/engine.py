@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from core.errors import ConfigError, InvalidRequest, OutOfPages
-from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run
+from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run, Vocabulary
 from core.grammar.matching import Grammars
 from core.model.base import Model
 from core.policy.draft_policy import DraftPolicy, Readiness
@@ -28,7 +28,7 @@ from core.verify.logprobs import token_logprobs
 from core.verify.scheduler import Scheduler
 from core.verify.session import VerifySession
 from core.verify.sources import LookupConfig, Sources
-from core.verify.validation import Vocabulary, check
+from core.verify.validation import check
 from core.wire.messages import Close, Commit, Propose
 
 

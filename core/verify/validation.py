@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
-import tokenizers
-
 from core.errors import InvalidRequest
-from core.generation import GenerationRequest
-
-
-class Vocabulary(Protocol):
-    """The part of the target's tokenizer that the engines use; `core.text.tokenizer.Tokenizer` is one."""
-
-    @property
-    def raw(self) -> tokenizers.Tokenizer: ...
-    @property
-    def eos_ids(self) -> Sequence[int]: ...
-    @property
-    def num_valid(self) -> int: ...
+from core.generation import GenerationRequest, Vocabulary
 
 
 def check(request: GenerationRequest, vocabulary: Vocabulary, context: int) -> None:

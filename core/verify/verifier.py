@@ -15,11 +15,10 @@ from typing import NamedTuple
 import torch
 import zmq
 
-from core.generation import GenerationRequest, Run
+from core.generation import GenerationRequest, Run, Vocabulary
 from core.model.base import Model
 from core.policy.cost_model import profile
 from core.verify.engine import VerifyConfig, VerifyEngine
-from core.verify.validation import Vocabulary
 from core.wire.engine_thread import EngineStopped, EngineThread
 from core.wire.messages import Address
 from core.wire.transport import VerifierWire

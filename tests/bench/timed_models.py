@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import torch
 
+from core.generation import Vocabulary
 from core.model.base import Model, Rows
 from core.model.draft_tokens import DraftToken, StopRule
 from core.verify.engine import VerifyConfig
-from core.verify.validation import Vocabulary
 from core.verify.verifier import Verifier
 from core.wire.messages import Close, Commit
 from tests.bench.engines import Loaded
