@@ -60,7 +60,9 @@ class Grammars:
         tokenizer = self._tokenizer()
         texts = [token for token in _named(grammar) if not tokenizer.is_special_token(token)]
         if texts:
-            raise InvalidRequest("grammar", f"<[{texts[0]}]> in a grammar must be a special token; write others as text")
+            raise InvalidRequest(
+                "grammar", f"<[{texts[0]}]> in a grammar must be a special token; write others as text"
+            )
         limits = LLParserLimits(
             step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
         )
