@@ -258,8 +258,7 @@ def _submit(
 ) -> None:
     from train_jobs.job import submit
 
-    # asyncio, which follows the log, shuts down properly only on SIGINT
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
     with _stoppable(console, _again(config)):
         job = submit(config, stages, address, as_json=as_json, watch=watch)
     try:
@@ -273,6 +272,13 @@ def _submit(
         raise typer.Exit(FAILED)
     if as_json:
         sys.stdout.write(job.last_line() + "\n")
+
+
+def _as_ctrl_c(*_: object) -> None:
+    """asyncio, which follows the log, shuts down properly only on SIGINT; a shell's background jobs ignore that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
 
 
 def _loaded(file: Path, work: Path | None, bundles: Path | None) -> RetrainConfig:

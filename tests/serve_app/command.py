@@ -21,12 +21,12 @@ MARK = "TASKSPEC_TEST_MARK"  # in the environment of the command, and so of ever
 class Command:
     """A running `taskspec`, in a session of its own as in a terminal of its own. `home` stands for the user's."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str, in_background: bool = False) -> None:
         self._mark = uuid.uuid4().hex
         self._directories: set[str] = set()
         self.home = home
         # A shell starts background jobs with SIGINT ignored, and what they start inherits that: no terminal does.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if in_background else signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "serve_app.cli.main", *arguments],
             cwd=ROOT,
@@ -36,6 +36,7 @@ class Command:
             text=True,
             start_new_session=True,
         )
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     @property
     def stdout(self) -> IO[str]:

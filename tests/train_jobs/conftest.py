@@ -1,17 +1,20 @@
-"""One retraining for all tests in this folder."""
+"""One loop for all tests in this folder: a service, its traffic, and the retraining that learns from it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.train_jobs.retraining import Retraining, as_short_as_can_be
+from tests.train_jobs import loop
+from train_jobs.workspace import Workspace
 
 
 @pytest.fixture(scope="session")
-def retrained(tmp_path_factory: pytest.TempPathFactory) -> Retraining:
-    """A finished one, up to its bundle and the report of it."""
-    directory = tmp_path_factory.mktemp("retraining")
-    retraining = Retraining(directory, as_short_as_can_be(directory))
-    outcome = retraining.again()
-    assert outcome.returncode == 0, outcome.stderr
-    return retraining
+def looped(tmp_path_factory: pytest.TempPathFactory) -> loop.Loop:
+    """Gone around once; nothing runs any more."""
+    return loop.run(tmp_path_factory.mktemp("loop"))
+
+
+@pytest.fixture
+def retrained(looped: loop.Loop) -> Workspace:
+    """The work directory of the finished retraining, whose bundle is live."""
+    return Workspace(looped.config)

@@ -120,9 +120,13 @@ def test_what_a_person_can_mend_reaches_them_and_the_command_fails_as_the_job_di
 
 
 @pytest.mark.cluster
-def test_sigterm_as_ctrl_c_stops_the_job_and_says_how_to_go_on(known: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_background", [False, True])
+def test_sigterm_as_ctrl_c_stops_the_job_and_says_how_to_go_on(
+    known: Cluster, tmp_path: Path, in_background: bool
+) -> None:
+    """A shell starts background jobs with SIGINT ignored."""
     file = config(tmp_path)
-    command = Command(tmp_path, "retrain", "--config", str(file), "--address", known.url)
+    command = Command(tmp_path, "retrain", "--config", str(file), "--address", known.url, in_background=in_background)
     try:
         begun = next((line for line in command.stdout if line.startswith("collect: begun")), None)
         assert begun is not None, command.process.communicate()

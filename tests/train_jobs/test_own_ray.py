@@ -108,7 +108,7 @@ def test_only_a_directory_that_this_ray_came_with_is_watched(
 def test_a_killed_retraining_leaves_no_process_and_no_directory(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    command = Command(home, "retrain", "--config", str(written(tmp_path, SMALL)))
+    command = Command(home, "retrain", "--config", str(written(tmp_path, SMALL)), "--work", str(tmp_path / "work"))
     try:
         assert any(line.startswith("collect: begun") for line in command.stdout), command.process.communicate()
         assert len(command.processes()) > 3

@@ -17,7 +17,7 @@ from core.tasks.names import task_names, telling_words
 from train_jobs.family.corpora import TASKS, items
 
 TRAIN, HELD_OUT = 200, 50
-SUBSETS = [(2, 3), (1, 2, 4), (0, 2, 3, 5), (0, 1, 2, 3, 5), (0, 1, 2, 3, 4, 5)]
+SUBSETS = [(2, 3), (1, 2, 4), (0, 1, 2, 3, 4, 5)]
 
 
 class Prompts(NamedTuple):
@@ -71,7 +71,7 @@ def test_held_out_prompts_fall_into_pure_groups(
 
 def test_the_number_of_tasks_is_right_or_one_more(found: dict[tuple[int, ...], TaskPartition]) -> None:
     over = [partition.k - len(tasks) for tasks, partition in found.items()]
-    assert sum(extra in (0, 1) for extra in over) >= 4, over
+    assert all(extra in (0, 1) for extra in over), over
 
 
 def test_given_the_true_number_held_out_prompts_fall_into_pure_groups(train: Prompts, held_out: Prompts) -> None:

@@ -87,11 +87,14 @@ class Running(NamedTuple):
     expected: list[list[int]]
 
     @contextmanager
-    def answering(self) -> Iterator[Callable[[], int]]:
-        """Ask all the time; yields the number of answers so far. Afterwards all that arrived were the expected."""
+    def answering(self, lost: list[str] | None = None) -> Iterator[Callable[[], int]]:
+        """Ask all the time; yields the number of answers so far. Afterwards all that arrived were the expected.
+
+        What does not arrive is put into `lost`, or an error if there is none.
+        """
         over, answers = Event(), list[tuple[int, list[int]]]()
         with ThreadPoolExecutor(1) as thread:
-            asking = thread.submit(asyncio.run, ask(self.url, self.bodies, over, answers))
+            asking = thread.submit(asyncio.run, ask(self.url, self.bodies, over, answers, lost=lost))
             try:
                 yield lambda: len(answers)
             finally:
@@ -107,8 +110,9 @@ async def ask(
     over: Event,
     answers: list[tuple[int, list[int]]],
     most: int | None = None,
+    lost: list[str] | None = None,
 ) -> None:
-    """Ask the bodies in turn, some at a time, until it is over. Raises if an answer is not 200."""
+    """Ask the bodies in turn, some at a time, until it is over. What is no answer goes to `lost`, if there is one."""
     turns = iter(range(most)) if most is not None else itertools.count()
     async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as client:
 
@@ -117,9 +121,16 @@ async def ask(
                 if over.is_set():
                     return
                 number = turn % len(bodies)
-                response = await client.post("/v1/chat/completions", json=bodies[number])
-                assert response.status_code == 200, response.text
-                answers.append((number, response.json()["choices"][0]["token_ids"]))
+                try:
+                    response = await client.post("/v1/chat/completions", json=bodies[number])
+                    assert response.status_code == 200, response.text
+                except (AssertionError, httpx.TransportError) as failure:
+                    if lost is None:
+                        raise
+                    lost.append(repr(failure))
+                    await asyncio.sleep(0.2)
+                else:
+                    answers.append((number, response.json()["choices"][0]["token_ids"]))
 
         await asyncio.gather(*(client_after_client() for _ in range(CONCURRENCY)))
 
@@ -242,7 +253,26 @@ def test_a_canary_gets_its_share_and_then_every_prompt_whatever_is_killed(runnin
     assert live_version(running.root.path) == version
 
 
-@pytest.mark.soak
+def test_a_canary_outlives_the_ingress(running: Running, tmp_path: Path) -> None:
+    """There is one: what it was answering is lost with it, and nothing else."""
+    own, lost = running.own[running.task], list[str]()
+    assert own is not None
+    with running.answering(lost) as answered:
+        before = eventually(lambda report: report.state == "steady" and judged(report)).version
+        version = running.root.publish(
+            running.own | {running.task: running.root.nearly(own, tmp_path / "own", 1.01)}, live=False
+        )
+        deploy_bundle(version, 0.25, force=False)
+        report = eventually(lambda report: report.candidate == version and report.state != "starting")
+        assert (report.version, report.state) == (before, "canary")
+        kill("SpeculativeIngress")
+        served = answered()
+        eventually(lambda report: report.version == version)
+        assert answered() > served
+    assert live_version(running.root.path) == version
+    assert 1 <= len(lost) <= CONCURRENCY, lost
+
+
 def test_of_20_bundles_that_are_as_good_none_is_rolled_back(running: Running, tmp_path: Path) -> None:
     """Each is on trial for 150 answers, and the reference of the next."""
     own = running.own[running.task]

@@ -1,0 +1,105 @@
+"""Prompts of the family's tasks, asked all the time by some clients at once, and how well the answers were drafted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import Any, NamedTuple
+
+import httpx2 as httpx
+
+from train_jobs.family.corpora import items
+
+CONCURRENCY = 8
+PATIENCE = 900.0
+Span = tuple[float, float]  # of the monotonic clock
+
+
+class Answer(NamedTuple):
+    """What was asked, and got. `per_pass` is tokens per target pass."""
+
+    at: float
+    task: str
+    number: int
+    tokens: list[int]
+    per_pass: float | None
+
+
+class Traffic(NamedTuple):
+    """Prompts with their tasks, for the model `model` of a service."""
+
+    url: str
+    model: str
+    asked: list[tuple[str, str]]
+
+    @contextmanager
+    def flowing(self, found: list[Answer], *, plain: bool = False) -> Iterator[None]:
+        """Ask all the time, and again from the start, until the block is over. Every answer is a 200."""
+        over = Event()
+
+        def ask(first: int) -> None:
+            with httpx.Client(base_url=self.url, timeout=120, trust_env=False) as client:
+                turn = first
+                while not over.is_set():
+                    found.append(self._answer(client, turn % len(self.asked), plain=plain))
+                    turn += CONCURRENCY
+
+        with ThreadPoolExecutor(CONCURRENCY) as pool:
+            clients = [pool.submit(ask, first) for first in range(CONCURRENCY)]
+            try:
+                yield
+            finally:
+                over.set()
+            for client in clients:
+                client.result()
+
+    def plain_answers(self, numbers: set[int]) -> dict[int, list[int]]:
+        """The tokens of these prompts' answers without speculation, which leave no traces."""
+        found = list[Answer]()
+        with self.flowing(found, plain=True):
+            eventually(lambda: {one.number for one in found} >= numbers, "plain answers")
+        return {one.number: one.tokens for one in found}
+
+    def _answer(self, client: httpx.Client, number: int, *, plain: bool) -> Answer:
+        task, prompt = self.asked[number]
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": 80,
+            "seed": number,
+            "temperature": number % 2,
+            "store": not plain,
+        }
+        if plain:
+            body["speculation"] = {"enabled": False}
+        response = client.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        tokens, per_pass = answer["choices"][0]["token_ids"], answer["usage"]["speculation"]["tokens_per_target_pass"]
+        return Answer(time.monotonic(), task, number, tokens, per_pass)
+
+
+def prompts(tasks: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
+    """Of every task in turn."""
+    each = [[(task, item.prompt) for item in items(task, count, seed)] for task in tasks]
+    return [one for row in zip(*each, strict=True) for one in row]
+
+
+def eventually(holds: Callable[[], object], what: str) -> None:
+    """Wait for something that must come true, as long as a slow machine may need."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
+
+
+def gain(answers: Sequence[Answer], tasks: Sequence[str], before: Span, after: Span) -> float:
+    """Tokens per target pass of answers in the later span, times those in the earlier one."""
+    earlier, later = (
+        [one.per_pass for one in answers if one.task in tasks and since <= one.at < until and one.per_pass]
+        for since, until in (before, after)
+    )
+    return (sum(later) / len(later)) / (sum(earlier) / len(earlier))

@@ -1,0 +1,191 @@
+"""The whole loop with real parts in four minutes: a service that knows two of three tasks gets prompts of all three.
+
+A watch beside it finds the drift and retrains as a Ray Job; its bundle is shadowed, gets a share of the prompts, then
+all. The first bundle is made here and not by a retraining, which would take two minutes more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from core.bundle.store import Winner, publish
+from core.distill.alignment import AlignmentRecipe, align
+from core.distill.dataset import distil
+from core.family import DRAFT_DIR
+from core.tasks import GENERAL
+from core.tasks.clustering import find_tasks
+from core.tasks.embedding import PACKAGED, sentence_encoder
+from core.tasks.identity import TaskCentroids
+from tests.core.family_records import TERMS, TOKENIZER, answered, requests, target
+from tests.serve_app.command import Command
+from tests.serve_app.traffic import Answer, Span, Traffic, eventually, prompts
+from train_jobs.config import RetrainConfig, load_config
+from train_jobs.models import model_pair
+from train_jobs.stages.router import RouterData, fit_router
+from train_jobs.watch import run_config
+
+KNOWN, NEW = ("english", "chinese"), "math"
+ADAPTED = "english"  # has an adapter in the first bundle
+PLACES = ("work", "bundles", "traces")
+
+
+class Loop(NamedTuple):
+    """What happened since the traffic changed, and the configuration of the retraining that followed.
+
+    `before` ends when the new bundle is published, `after` begins when it has every prompt. `drift` is what the watch
+    knew when it began to retrain; `shadow` and `status` are what these commands told.
+    """
+
+    config: RetrainConfig
+    first: str
+    version: str
+    answers: list[Answer]
+    plain: dict[int, list[int]]
+    before: Span
+    after: Span
+    drift: dict[str, Any]
+    shadow: dict[str, Any]
+    status: dict[str, Any]
+
+
+def run(directory: Path) -> Loop:
+    """Go once around."""
+    places = {name: directory / name for name in PLACES}
+    service, later = directory / "service.yaml", directory / "later.yaml"
+    service.write_text(yaml.safe_dump(_service(places)))
+    later.write_text(yaml.safe_dump(_later(places)))
+    config = load_config(later)
+    first = first_bundle(config, directory / "made")
+    serving, watching = Command(directory, "serve", "--port", "0", "--config", str(service)), None
+    try:
+        url = next(found[1] for line in serving.stdout if (found := re.search(r"base_url: (\S+)/v1", line)))
+        watching = Command(directory, "retrain", "--watch", "--config", str(later), "--address", "auto")
+        answers, root = list[Answer](), places["bundles"]
+        with Traffic(url, "loop", prompts(KNOWN, 100, 11)).flowing(answers):
+            eventually((config.work / "reference.json").exists, "there is a reference")
+        traffic, drifted = Traffic(url, "loop", prompts((*KNOWN, NEW), 100, 12)), time.monotonic()
+        with traffic.flowing(answers):
+            eventually(lambda: _state(config)["running"], "drift is found")
+            drift = _state(config)
+            eventually(lambda: _candidates(root, first), "a candidate is published")
+            published, [version] = time.monotonic(), _candidates(root, first)
+            since = ["--since", "1h", "--most", "60", "--config", str(service), "--json"]
+            shadow = json.loads(_said(directory, "bundles", "shadow", version, *since))
+            _said(directory, "bundles", "deploy", version, "--canary", "25%")
+            eventually(lambda: (root / "live").read_text().startswith(version), "every prompt has it")
+            swapped = time.monotonic()
+            time.sleep(15)
+            status = json.loads(_said(directory, "status", "--json"))
+            after = (swapped, time.monotonic())
+        asked = {one.number for one in answers if one.at >= drifted}
+        plain = traffic.plain_answers(asked)
+        for command in (watching, serving):
+            command.process.send_signal(signal.SIGINT)
+            command.process.communicate(timeout=120)
+    finally:
+        for command in (watching, serving):
+            if command is not None:
+                command.kill()
+    return Loop(
+        config=run_config(config, config.work / "0001"),
+        first=first,
+        version=version,
+        answers=[one for one in answers if one.at >= drifted],
+        plain=plain,
+        before=(drifted, published),
+        after=after,
+        drift=drift,
+        shadow=shadow,
+        status=status,
+    )
+
+
+def first_bundle(config: RetrainConfig, to: Path) -> str:
+    """Publish a bundle of the known tasks, of which one has an adapter; its version."""
+    traces = answered([one for task in KNOWN for one in requests(task, 60, 1, "train")])
+    texts = [TOKENIZER.prompt_text(trace.prompt_ids) for trace in traces]
+    embeddings = sentence_encoder(PACKAGED)(texts)
+    partition = find_tasks(texts, embeddings, k=len(KNOWN), max_k=len(KNOWN))
+    labels = partition.labels.tolist()
+    fit_router(config, RouterData(partition, traces, labels, traces[::5]), to / "router", lambda *_: None)
+    TaskCentroids.of(PACKAGED, partition.names, partition.labels, embeddings).save(to / "centroids")
+    adapted = partition.names[labels[KNOWN.index(ADAPTED) * 60]]
+    own = [trace for trace, label in zip(traces, labels, strict=True) if partition.names[label] == adapted]
+    align(
+        DRAFT_DIR,
+        distil(target(), own[10:], top=64, context=1024),
+        own[:10],
+        TERMS,
+        AlignmentRecipe(steps=20, evaluate_every=20, rank=8),
+        checkpoint=to / "checkpoint.pt",
+        destination=to / "adapter",
+        on_step=lambda _: None,
+    )
+    slots = dict.fromkeys(
+        (*partition.names, GENERAL), Winner(directory=None, decision=GENERAL, reason="nothing is better")
+    )
+    slots[adapted] = Winner(directory=to / "adapter", decision="task", reason="better")
+    rates = dict.fromkeys(slots, 0.2)
+    return publish(
+        config.bundles,
+        slots,
+        router=to / "router",
+        centroids=to / "centroids",
+        acceptance=dict.fromkeys(slots, rates),
+        **model_pair(config)._asdict(),
+    ).version
+
+
+def _service(places: dict[str, Path]) -> dict[str, Any]:
+    """Passes take long, as a larger target's do, so that drafts pay."""
+    return {
+        "name": "loop",
+        "target": {"model": "family:target", "threads": 1, "compiled": False},
+        "draft": {"model": "family:draft", "num_speculative_tokens": 6},
+        "bundle": str(places["bundles"]),
+        "traces": {"directory": str(places["traces"]), "flush_seconds": 1},
+        "rollout": {"every_s": 0.5, "canary_answers": 60, "trial_answers": 150},
+    }
+
+
+def _later(places: dict[str, Path]) -> dict[str, Any]:
+    answers = {"reference": 200, "recent": 200, "min_answers": 200}
+    return {
+        "target": {"model": "family:target"},
+        "draft": "family:draft",
+        "work": str(places["work"]),
+        "bundles": str(places["bundles"]),
+        "collect": {"traces": str(places["traces"])},
+        "partition": {"embedder": PACKAGED, "max_k": 4},
+        "align": {"base_steps": 0, "ranks": [8], "steps": 20, "evaluate_every": 20},
+        "router": {"general_prompts": 60, "steps": 60, "batch": 32, "longest": 24, "baselines": False},
+        "publish": {"live": False},
+        "watch": {"every_s": 2} | answers,
+    }
+
+
+def _state(config: RetrainConfig) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((config.work / "watch.json").read_text())
+    return state
+
+
+def _candidates(root: Path, live: str) -> list[str]:
+    return [file.stem for file in (root / "manifests").glob("*.json") if file.stem != live]
+
+
+def _said(directory: Path, *words: str) -> str:
+    """What a command prints; it succeeds."""
+    command = Command(directory, *words)
+    try:
+        out, err = command.process.communicate(timeout=300)
+        assert command.process.returncode == 0, err
+        return out
+    finally:
+        command.kill()

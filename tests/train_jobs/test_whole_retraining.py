@@ -1,0 +1,121 @@
+"""The whole tiny retraining on a Ray of its own: trials of ranks, a base, studies; no stage is run twice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.bundle.store import Winner, open_live
+from core.family import DRAFT_DIR
+from core.model.draft_vocabulary import DraftVocabulary
+from core.model.loader import adapted_model, is_adapter, lora_rank
+from core.tasks import GENERAL
+from tests.train_jobs.retraining import Retraining
+from train_jobs import vocabularies
+from train_jobs.candidates import TASK, draft_name, trial_name
+from train_jobs.findings import Findings
+from train_jobs.models import target_tokenizer
+from train_jobs.stages.align import live_drafts
+from train_jobs.training_runs import base_runs, specialised_runs
+from train_jobs.workspace import Workspace
+
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # two minutes: a whole retraining and eleven runs more
+
+
+@pytest.fixture(scope="module")
+def retrained(tmp_path_factory: pytest.TempPathFactory) -> Retraining:
+    retraining = Retraining(tmp_path_factory.mktemp("whole"))
+    outcome = retraining.again()
+    assert outcome.returncode == 0, outcome.stderr
+    return retraining
+
+
+def test_the_findings_hold_every_point_of_the_studies(retrained: Retraining) -> None:
+    findings = Findings.load(retrained.work / "report" / "findings.json")
+    assert [point.pairs for point in findings.pairs] == [32]
+    assert {point.k for point in findings.ks} == {1, 2, 3}
+    assert [point.loss for point in findings.losses] == ["kl", "lk"]
+
+
+def test_the_tasks_are_those_of_the_generators(retrained: Retraining) -> None:
+    findings = Findings.load(retrained.work / "report" / "findings.json")
+    assert findings.k == 2
+    assert findings.purity is not None
+    assert findings.purity > 0.9
+    assert {slot.label for slot in findings.slots} == {"english", "chinese", None}
+
+
+def test_the_ranks_of_adapters_are_those_that_accept_most_on_the_stop_set(retrained: Retraining) -> None:
+    drafts = retrained.workspace.drafts()
+    for task, slot in enumerate(retrained.workspace.tasks().routed):
+        name = draft_name(TASK, slot, task, 0)
+        tried = {rank: max(drafts.curve(trial_name(name, rank)).acceptance) for rank in (4, 8)}
+        chosen = drafts.ranks()[slot]
+        assert tried[chosen] == max(tried.values())
+        assert lora_rank(drafts.draft(name)) == chosen
+        assert drafts.curve(name).acceptance == drafts.curve(trial_name(name, chosen)).acceptance
+
+
+def test_align_runs_overlap(retrained: Retraining) -> None:
+    """Two workers fit on the CPUs, so two Ray Train runs are active at a time, by their recorded times."""
+    findings = Findings.load(retrained.work / "report" / "findings.json")
+    spans = sorted((run.began, run.ended) for run in findings.runs)
+    assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans))
+
+
+def test_done_once_it_is_not_done_again(retrained: Retraining) -> None:
+    before = retrained.files()
+    outcome = retrained.again()
+    assert outcome.returncode == 0, outcome.stderr
+    assert json.loads(outcome.stdout)["seconds"] == {}
+    assert retrained.files() == before
+
+
+def test_a_stage_whose_turn_has_not_come_says_what_is_missing(retrained: Retraining, tmp_path: Path) -> None:
+    outcome = retrained.stage("evaluate", work=tmp_path)
+    assert outcome.returncode == 2
+    assert "stage evaluate needs collect, partition, align, router first" in outcome.stderr
+
+
+@pytest.mark.parametrize(("pass_seconds", "cut"), [(0.0, True), (1e6, False)])
+def test_a_head_is_cut_where_drafting_costs_much_beside_a_pass(
+    retrained: Retraining, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pass_seconds: float, *, cut: bool
+) -> None:
+    work = retrained.workspace
+    evaluate = work.config.evaluate.model_copy(update={"vocabulary_sizes": (400,)})
+    work.config = work.config.model_copy(update={"evaluate": evaluate})
+    monkeypatch.setattr(vocabularies, "_pass_seconds", lambda _: pass_seconds)
+    shutil.copytree(work.drafts().draft(""), tmp_path / "drafts")
+    base = tmp_path / "drafts" / work.drafts().base(0).name
+    winner = Winner(directory=base, decision="base", reason="better")
+    chooser = vocabularies.VocabularyChooser(work, lambda *_: None)
+    slot, found = chooser.work(vocabularies.PromotedDraft(GENERAL, None, winner))
+    assert slot == GENERAL
+    assert (found.directory != base) == cut
+    if cut:
+        assert found.directory is not None
+        vocabulary = DraftVocabulary.find(found.directory)
+        assert vocabulary is not None
+        assert set(target_tokenizer(work.config).eos_ids) <= set(vocabulary.ids.tolist())
+        assert "of 2048 ids" in found.reason
+
+
+def test_a_second_retraining_goes_on_from_what_is_live(retrained: Retraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, work = open_live(retrained.bundles).bundle, retrained.workspace
+    assert bundle is not None
+    live = live_drafts(work)
+    general = bundle.directory(GENERAL)
+    assert live.version == bundle.manifest.version
+    assert live.base == (None if general is None or is_adapter(general) else general)
+    assert live.evidence.keys() == set(work.tasks().names)
+    for adapter in live.adapters.values():
+        assert adapted_model(adapter, "") == str(live.base)
+    monkeypatch.setattr(Workspace, "live", lambda _: live)
+    [base] = base_runs(work)
+    assert base.draft == str(live.base or DRAFT_DIR)
+    for run in specialised_runs(work):
+        assert (run.adapter is not None) == (run.adapter in live.adapters.values())
