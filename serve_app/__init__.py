@@ -2,10 +2,16 @@
 
 applications   every Serve application of a service, and their deployment
 config         one service as one YAML file; `configs` has the shipped ones
+access_config  its sections on who may use the HTTP server, and how much
 hosting        brings a service up, on a Ray of its own (`local_cluster`) or on a running cluster
+connection     connects a command to the Ray of a running service
+operations     what operators see of a running service, and the replicas that they set
 deployments    ingress, task router, draft pools, target verifier and rollout, and the calls between them
 openai         the OpenAI-compatible protocol: requests, responses, streams, errors, and a client
-cli            `taskspec`: demo, serve, bundles
+responses      OpenAI's `/v1/responses`, as another form of a chat request
+anthropic      Anthropic's `/v1/messages`, likewise
+access         API keys, limits per key, CORS, request ids, the access log
+cli            `taskspec`: demo, serve, chat, bench, status, scale, bundles, keys; other packages add commands
 demo           `taskspec demo`: every draft compared with plain decoding, over HTTP
 load           `taskspec bench`: load on any OpenAI-compatible server
 terminal       progress and transcripts in a terminal or a pipe

@@ -5,17 +5,18 @@ pipeline            runs the stages in order, each once
 workspace           the work directory: inputs and results of every stage
 artefacts           the files that stages leave for each other
 cached_step         a directory of results that is tied to its inputs
-config, configs/    the YAML configuration (LoRA rank, steps, seeds, ...); three shipped files
+config, configs/    the YAML configuration (LoRA rank, steps, seeds, ...); four shipped files
 models              the target and the draft that a configuration names
-sources             prompts from generators, a JSONL file or traces; their splits
+prompt_sources      prompts from generators, JSONL files or traces; their splits
 training_runs       the plan of the align stage: the base, an adapter per task and seed, and the controls
 candidates          the drafts that compete for a slot
 scoring             acceptance of drafts on held-out traces
+make_draft          `taskspec draft make`: a draft for a target that has none
 vocabularies        the ids that a promoted draft's head is cut to, where that pays
 labelled_prompts    the router's training prompts; router_baselines: BERT-mini, nearest centroid
 workers             work spread over the cluster; progress, progress_view: one view of all of it
 findings, report/   the figures of a retraining; the HTML page made from them
-cli, outcome, job   `taskspec retrain`, `stage`, `traces import`; their results; a retraining as a Ray Job
+cli, outcome, job   `taskspec retrain`, `stage`, `draft make`, `traces import`; results; a retraining as a Ray Job
 own_ray             the Ray of one command
 in_memory           retrainings that leave nothing of a prompt on a disk
 watch               `taskspec retrain --watch`: when to retrain; watched_traces: the answers that it compares

@@ -1,4 +1,4 @@
-"""The commands `taskspec retrain`, `stage` and `traces import`: their options, help texts and exit codes."""
+"""The commands `taskspec retrain`, `stage`, `draft make` and `traces import`: options, help texts and exit codes."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Commands:
 
         - `partition`: find the tasks, and a name for each
 
-        - `align`: train a draft for each task, one Ray Train run each, and the controls
+        - `align`: fit the draft to all prompts (the base), then train an adapter for each task, and the controls
 
         - `router`: train the classifier that predicts a prompt's task
 

@@ -5,6 +5,7 @@ trace_writer                the thread that writes a service's answers to the st
 trace_reservoir             what waits for it where every client has a bounded number of answers kept
 memory_files                directories on a memory file system, for traces of which no disk has anything
 answering, dataset          answers for prompts that have none; the target's log-probabilities as a training set
+draft_making                a draft made from the target's own layers, or as a narrow copy of it
 learner, alignment          the draft during training; the training loop with early stopping and checkpoints
 replay, promotion           acceptance of any draft on recorded answers; the choice of the draft for a slot
 competition                 replay of a draft beside what the verify engine looks up

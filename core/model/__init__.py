@@ -1,7 +1,8 @@
 """Running a model: a Hugging Face directory in, fp32 logits out, the same code for target and drafts.
 
 config             the architectures that can run, and what a config.json says of them
-checkpoint         weight files, read as NumPy's arrays; bfloat16, which NumPy lacks
+checkpoint         weight files, read as NumPy's arrays
+bfloat16           the type that NumPy lacks, as words of 16 bits
 loader             weights with a LoRA adapter merged in
 draft_vocabulary   the ids that a draft has logits for, and their file
 tensors            the tensors of a model by their role; model_files opens what they are in
@@ -15,5 +16,6 @@ draft_tokens       drafted tokens, and the rule that stops a draft's chain
 invariance         the check that logits do not depend on the batch
 cpu/, torch/       the forward pass: compiled kernels on CPUs, torch on GPUs
 
-Weights are read, merged and stacked by NumPy. Only torch/, tensor_views, invariance and cpu/threads import torch.
+Weights are read, merged and stacked by NumPy. Modules that import torch at their top are torch/, tensor_views,
+invariance and cpu/threads. `causal_lm.load_model` imports it when it is called, and `checkpoint` for old weight files.
 """

@@ -12,4 +12,4 @@ This room imports nothing of `core` but errors and confidence intervals. The ser
 
 from __future__ import annotations
 
-GENERAL = "general"  # the task of every prompt that belongs to no other; the un-adapted draft serves it
+GENERAL = "general"  # the task of prompts that belong to no other; its slot has the best single draft for all

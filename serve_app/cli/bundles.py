@@ -69,8 +69,9 @@ def list_(root: Root = BUNDLE_DIR, as_json: AsJson = False) -> None:
 def show(version: Version, root: Root = BUNDLE_DIR, as_json: AsJson = False) -> None:
     """Show what a bundle serves for each task, and why.
 
-    `decision` is the selected candidate: the task's own adapter, `mixed` (one adapter for all tasks), `full` (a full
-    fine-tune), `general` (the un-adapted draft), or `live` (what was served before).
+    `decision` is the selected candidate: `task` (the task's own adapter), `base` (the draft, fitted to all prompts),
+    `continued` (the base, trained on), `mixed` (one adapter of the base for all tasks), `general` (the un-adapted
+    draft) or `live` (what was served before).
 
     Example: `taskspec bundles show 81cb1f890ca658e1 --root build/bundles`
 
@@ -143,9 +144,10 @@ def shadow(
     """Replay what a service answered with the drafts of a bundle, and tell whether it is better than the live one.
 
     Answers do not depend on drafts. So the acceptance that a bundle would have had on them is exact, and needs no pass
-    of the target: a quarter of a minute for 1,000 answers of the family. Each prompt goes to the slot that the service
-    would begin with, whose draft proposes `draft.num_speculative_tokens` for every pass. Both bundles are replayed on
-    the same answers. The candidate is better or worse if the 95 % interval of the difference in acceptance rate lies on
+    of the target: a quarter of a minute for 1,000 answers of the family. For answers that were held to a schema or to
+    calls it is an estimate, as their grammar is not kept. Each prompt goes to the slot that the service would begin
+    with, whose draft proposes `draft.num_speculative_tokens` for every pass. Both bundles are replayed on the same
+    answers. The candidate is better or worse if the 95 % interval of the difference in acceptance rate lies on
     one side of 0. Tasks are those that the candidate's router tells.
 
     Not replayed are moves to another draft within an answer, lookup, and drafting less where it does not pay. What the

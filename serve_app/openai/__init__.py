@@ -1,17 +1,21 @@
 """The OpenAI protocol: `/v1/models`, `/v1/completions` and `/v1/chat/completions`, whole and streamed.
 
-Of vLLM's protocol it has `/tokenize`, `/detokenize`, `/health`, `/version`, and the fields that need no other engine.
+Of vLLM's protocol it has `/tokenize`, `/detokenize`, `/tokenizer_info`, `/health`, `/metrics`, `/version`, and the
+fields that need no other engine. `serve_app.responses` and `serve_app.anthropic` are further forms of a chat request;
+`app` puts all of them together.
 
 A request body is checked field by field and becomes `GenerationRequest`s; committed runs become text, logprobs and
 usage. Clients of OpenAI's API work unchanged. TaskSpec adds:
 
     request   speculation: {enabled, num_speculative_tokens, task}    all optional
-              store: false    the answer is proposed to no later request
+              store: false    the answer is proposed to no later request, nor kept as a trace
               special_tokens_in_content: true    tokens of the special tokens that messages have in their text
     choice    token_ids     the committed tokens of this choice or chunk, the end-of-sequence token included
-              speculation   {proposed, accepted} of these; in a chunk the first `accepted` token_ids were proposed
-    usage     speculation   {task, proposed, accepted, acceptance_rate, tokens_per_target_pass, sources} of the request;
-                            `sources` has {proposed, accepted} by who proposed
+              speculation   {proposed, accepted} of these; in a chunk the first `accepted` token_ids were proposed, and
+                            {accepted_characters} is how many characters of its text they completed
+    usage     speculation   {task, rerouted, rerouted_from, proposed, accepted, acceptance_rate, tokens_per_target_pass,
+                            sources} of the request; `sources` has {proposed, accepted} by who proposed: draft,
+                            own_text, answers, prediction, grammar
 
 A stream sends one chunk per committed run. A chunk's text may lag behind its token_ids while a character is unfinished
 or a stop string may have begun. `token_ids` and logprobs correspond, and end where the text ends.

@@ -18,10 +18,11 @@ from serve_app.openai.service import Service
 INTRODUCTION = """# The API
 
 Made from the code by `python -m serve_app.openai.api_table > serve_app/API.md`; a test compares them. A running service
-has the same, with types and limits, at `/docs` and `/openapi.json`.
+has the same, with types and limits, at `/docs` for people and at `/openapi.json` for tools.
 
 HEAD works wherever GET does. Every response has an `x-request-id`; errors are OpenAI's `{"error": {...}}`, those of
-`/v1/messages` Anthropic's.
+`/v1/messages` Anthropic's. Not in the table are `/healthz`, another name of `/health`, and the front page `/`, which is
+for people.
 
 | endpoint | answer |
 |---|---|

@@ -42,7 +42,8 @@ class SpeculationUsage(BaseModel):
         description="Tokens per pass, plain passes included, the prefill not; null without such a pass."
     )
     sources: dict[Source, SpeculationCounts] = Field(
-        description="By who proposed: a draft, the text of the request and its answer, earlier answers, a prediction."
+        description="By who proposed: a draft, the text of the request and its answer, earlier answers, a prediction, "
+        "or the grammar of the answer."
     )
 
 

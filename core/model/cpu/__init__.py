@@ -2,7 +2,7 @@
 
     kernels.c    products, attention and what lies between them; drawing tokens and when that ends
     build.py     the processor's level, and the library that gcc compiles for it
-    kernels.py   the kernels' structures by name, and weights packed as they read them
+    bindings.py  the kernels' functions and structures by name, and weights packed as they read them
     decoder.py   a model's tensors, its cache and its passes as those structures
     threads.py   how many threads a target is worth; openmp.py what OpenMP is told beforehand
 

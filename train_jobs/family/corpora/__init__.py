@@ -1,7 +1,7 @@
 """Generated texts: six task corpora with computed answers, one file each, and a general corpus.
 
-To add a task corpus: a file with a `CORPUS` (see `grammar`), listed in `TASKS` and `_CORPORA` here. The same seed gives the same items, and a
-prompt's split depends on the prompt alone.
+To add a task corpus: a file with a `CORPUS` (see `grammar`), listed in `TASKS` and `_CORPORA` here. The same seed gives
+the same items, and a prompt's split depends on the prompt alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def items(task: str, count: int, seed: int, split: Literal["train", "held_out"] 
 
 
 def general_texts(count: int, seed: int) -> list[Item]:
-    """`count` general items (task "general"): a vague request and a text without the tasks' templates. Prompts repeat, answers rarely do."""
+    """`count` general items (task "general"): a vague request and a text without the tasks' templates.
+
+    Prompts repeat, answers rarely do.
+    """
     rng = Random(f"general/{seed}")
     return [general.CORPUS.draw(rng, long_share=0.12) for _ in range(count)]
 
