@@ -109,6 +109,7 @@ def main() -> None:
 
 def _run(stages: Sequence[StageName], *, as_json: bool, watch: bool) -> None:
     import ray
+    from ray._private import worker
 
     from train_jobs.pipeline import retrain
     from train_jobs.watch import watch as watch_traces
@@ -116,6 +117,7 @@ def _run(stages: Sequence[StageName], *, as_json: bool, watch: bool) -> None:
     if CONFIG not in os.environ:
         raise ConfigError(f"{CONFIG} is not set: submit this job with `taskspec retrain --address URL`")
     config = RetrainConfig.model_validate_json(os.environ[CONFIG])
+    worker.print_to_stdstream = lambda *_, **__: None  # there is no other switch for the messages of raylets
     ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     console = Console()
     if watch:

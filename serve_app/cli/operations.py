@@ -75,7 +75,7 @@ def scale(replicas: Replicas, address: Address = None) -> None:
     0 replicas of a pool stop drafting for its task; its answers stay the same and take longer. Parts that Serve scales
     (`autoscaling`) are refused. The numbers hold until the service is deployed again, with those of its configuration.
 
-    Example: `taskspec scale math=4 general=2`
+    Example: `taskspec scale general=2`
 
     The command returns at once; `taskspec status` shows when new replicas run, or what they wait for.
     """

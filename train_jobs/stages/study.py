@@ -42,7 +42,8 @@ def run(work: Workspace, progress: Progress) -> None:
     pairs = _pairs(work, directory, progress)
     by_k = [run for partition in partitions for run in _of_k(work, partition)]
     losses = _of_losses(work)
-    drafts.keep_bases({work.config.align.seeds[0]: work.base(work.config.align.seeds[0])})
+    if base_runs(work):
+        drafts.keep_bases({work.config.align.seeds[0]: work.base(work.config.align.seeds[0])})
     fit_all(work, drafts, [*pairs, *by_k, *losses], "study: runs", progress)
     jobs = [_job(drafts, partition, task) for partition in partitions for task in range(partition.k)]
     jobs += [

@@ -144,7 +144,7 @@ def test_a_message_goes_to_what_stderr_is_now(monkeypatch: pytest.MonkeyPatch) -
         ("status", ("Example: taskspec status", "--address auto", "--json", "since the ingress began")),
         (
             "scale",
-            ("Example: taskspec scale math=4 general=2", "no answer is cut off", "until the service is deployed"),
+            ("Example: taskspec scale general=2", "no answer is cut off", "until the service is deployed"),
         ),
         ("bundles list", ("Example: taskspec bundles list", "--root", "live (true or false)")),
         ("keys add", ("Example: taskspec keys add alice --file keys", "print it once", "OPENAI_API_KEY")),
