@@ -7,6 +7,7 @@ hosting        brings a service up, on a Ray of its own (`local_cluster`) or on 
 connection     connects a command to the Ray of a running service
 operations     what operators see of a running service, and the replicas that they set
 deployments    ingress, task router, draft pools, target verifier and rollout, and the calls between them
+api            the FastAPI application: routes of every protocol, forms of errors, the table of fields
 openai         the OpenAI-compatible protocol: requests, responses, streams, errors, and a client
 responses      OpenAI's `/v1/responses`, as another form of a chat request
 anthropic      Anthropic's `/v1/messages`, likewise

@@ -10,8 +10,8 @@ from fastapi.middleware.cors import CORSMiddleware
 from serve_app.access.keys import Keys
 from serve_app.access.limits import Clients, Metered
 from serve_app.access.middleware import Failures, KeyCheck, LimitCheck, Requests
+from serve_app.api.app import create_app
 from serve_app.config import Ingress
-from serve_app.openai.app import create_app
 from serve_app.openai.service import Service
 
 METHODS = ("GET", "HEAD", "POST")

@@ -14,7 +14,7 @@ from core.errors import InvalidRequest
 from serve_app.access.keys import Keys
 from serve_app.access.limits import COMPUTING, Clients, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
-from serve_app.openai.error_forms import error_response
+from serve_app.api.error_forms import error_response
 from serve_app.openai.errors import place_of
 from serve_app.openai.owners import presented_key
 

@@ -2,7 +2,7 @@
 
 Of vLLM's protocol it has `/tokenize`, `/detokenize`, `/tokenizer_info`, `/health`, `/metrics`, `/version`, and the
 fields that need no other engine. `serve_app.responses` and `serve_app.anthropic` are further forms of a chat request;
-`app` puts all of them together.
+`serve_app.api` puts all of them together.
 
 A request body is checked field by field and becomes `GenerationRequest`s; committed runs become text, logprobs and
 usage. Clients of OpenAI's API work unchanged. TaskSpec adds:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 
 from core.generation import GenerationRequest, Run
-from serve_app.openai.app import create_app
+from serve_app.api.app import create_app
 from tests.serve_app.calling import CallingService
 from tests.serve_app.live import live
 from tests.serve_app.scripted import tokens_of

@@ -10,7 +10,7 @@ import httpx2
 import openai
 from fastapi import FastAPI
 
-from serve_app.openai.app import create_app
+from serve_app.api.app import create_app
 from serve_app.openai.service import Service
 
 JSON = {"content-type": "application/json"}

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from serve_app.api.app import create_app
 from serve_app.cli.main import app, main
-from serve_app.openai.app import create_app
 from tests.serve_app.command import Command
 from tests.serve_app.foreign import KEY, Foreign
 from tests.serve_app.live import live

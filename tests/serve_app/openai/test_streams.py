@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve_app.openai.app import create_app
+from serve_app.api.app import create_app
 from tests.serve_app.clients import Connection, events, http_client
 from tests.serve_app.scripted import ScriptedService, tokens_of, toy_tokenizer
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serve_app.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from serve_app.openai.requests import ChatRequest, CompletionRequest
-from serve_app.openai.tokenizing import DetokenizeRequest, TokenizeRequest
 from serve_app.responses.requests import ResponsesRequest
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService

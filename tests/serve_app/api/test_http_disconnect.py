@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.openai.app import create_app
+from serve_app.api.app import create_app
 from tests.serve_app.clients import Connection
 from tests.serve_app.scripted import ScriptedService
 

@@ -13,10 +13,10 @@ import pytest
 from pydantic import ValidationError
 
 from serve_app.anthropic.requests import MessagesRequest
-from serve_app.openai.api_table import SUPPORTED, api_page, entries, nested_objects
+from serve_app.api.table import SUPPORTED, api_page, entries, nested_objects
+from serve_app.api.tokenizing import TokenizeRequest
 from serve_app.openai.fields import Fields
 from serve_app.openai.requests import ChatRequest, CompletionRequest
-from serve_app.openai.tokenizing import TokenizeRequest
 from serve_app.responses.requests import ResponsesRequest
 from tests.serve_app.clients import http_client
 from tests.serve_app.scripted import ScriptedService
@@ -43,14 +43,12 @@ def fields(endpoint: str, kind: str) -> list[str]:
 
 
 def test_the_page_is_what_the_code_gives() -> None:
-    again = "write it again: python -m serve_app.openai.api_table > serve_app/API.md"
+    again = "write it again: python -m serve_app.api.table > serve_app/API.md"
     assert PAGE.read_text() == api_page(), again
 
 
 def test_the_command_prints_it() -> None:
-    printed = subprocess.run(
-        [sys.executable, "-m", "serve_app.openai.api_table"], capture_output=True, text=True, check=True
-    )
+    printed = subprocess.run([sys.executable, "-m", "serve_app.api.table"], capture_output=True, text=True, check=True)
     assert printed.stdout == api_page()
 
 

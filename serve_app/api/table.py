@@ -1,4 +1,4 @@
-"""Writes serve_app/API.md from the code: `python -m serve_app.openai.api_table > serve_app/API.md`."""
+"""Writes serve_app/API.md from the code: `python -m serve_app.api.table > serve_app/API.md`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, cast, get_args, get_type_hints
 
 from fastapi.routing import APIRoute
 
-from serve_app.openai.app import routers
+from serve_app.api.app import routers
 from serve_app.openai.fields import Fields
 from serve_app.openai.service import Service
 
 INTRODUCTION = """# The API
 
-Made from the code by `python -m serve_app.openai.api_table > serve_app/API.md`; a test compares them. A running service
+Made from the code by `python -m serve_app.api.table > serve_app/API.md`; a test compares them. A running service
 has the same, with types and limits, at `/docs` for people and at `/openapi.json` for tools.
 
 HEAD works wherever GET does. Every response has an `x-request-id`; errors are OpenAI's `{"error": {...}}`, those of
