@@ -3,6 +3,7 @@
 TaskSpecError
 ├── InvalidRequest             a request; names the field, becomes a 4xx in OpenAI's form
 ├── ConfigError                a configuration file or option; says what to write instead
+│   └── TooFewPrompts          there may be enough later, where a service records more
 ├── UnsupportedArchitecture    a model this code cannot run; lists those it can
 └── OutOfPages                 the KV cache is full; the engine preempts or refuses
 """
@@ -44,6 +45,10 @@ class ConfigError(TaskSpecError):
     """A configuration that cannot be used; the message says what to write instead."""
 
     exit_code = USAGE
+
+
+class TooFewPrompts(ConfigError):
+    """Too few prompts to learn from. A watch waits for more."""
 
 
 class UnsupportedArchitecture(TaskSpecError):

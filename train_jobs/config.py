@@ -40,7 +40,9 @@ class CollectConfig(Section):
     family: int | None = Field(None, ge=1, description="training prompts generated for each of the family's tasks")
     family_tasks: tuple[str, ...] | None = Field(None, description="only these of the family's tasks")
     files: tuple[Path, ...] | None = Field(None, min_length=1, description="JSONL, a prompt or messages per line")
-    most: int | None = Field(None, ge=1, description="files: the first so many prompts of each")
+    most: int | None = Field(
+        None, ge=1, description="files: the first so many prompts of each; traces: the last so many answers"
+    )
     traces: Path | None = Field(None, description="trace directory of a service or of `taskspec traces import`")
     effect: float = Field(0.02, gt=0, lt=1, description="least gain in acceptance that a task should be able to show")
     held_out: int | None = Field(None, ge=3, description="family: held-out prompts per task; follows from `effect`")
@@ -61,6 +63,12 @@ class CollectConfig(Section):
     def _one_source(self) -> CollectConfig:
         if [self.family, self.files, self.traces].count(None) != 2:
             raise ValueError("write exactly one of `family`, `files` and `traces`")
+        return self
+
+    @model_validator(mode="after")
+    def _most_of_what_is_there(self) -> CollectConfig:
+        if self.family is not None and self.most is not None:
+            raise ValueError(f"most is for files and traces: leave it out, or write family: {self.most}")
         return self
 
 

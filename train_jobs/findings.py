@@ -37,7 +37,8 @@ class Pooled(msgspec.Struct, frozen=True, kw_only=True):
 class SlotFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The slot of a task, its candidates, and the promotion of one of them; `all` stands for the general slot.
 
-    `label` is the commonest label of the task's prompts, if they came with labels; `prompts` counts them by split.
+    `label` is the commonest label of the task's prompts, if they came with labels; `prompts` counts them by split. A
+    task without test prompts has no candidates and nothing pooled.
     """
 
     task: str

@@ -20,13 +20,17 @@ class SlotDecision(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one command.
 
-    `seconds` holds only stages that had something to do. `report` and `version` are None before their stages.
+    `version` is the bundle that the publish stage wrote, `live` whether it is live now, and `blocked` the reason if it
+    may not be served. `seconds` holds only stages that had something to do. `report` and `version` are None before
+    their stages.
     """
 
     work: Path
     bundles: Path
     report: Path | None
     version: str | None
+    live: bool
+    blocked: str | None
     slots: dict[str, SlotDecision]
     seconds: dict[str, float]
 
@@ -37,8 +41,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def print(self, console: Console) -> None:
         lines = [] if self.seconds else ["Every stage was already done; nothing was run."]
         if self.version is not None:
-            lines.append(f"published: {self.version} in {self.bundles}")
+            lines.append(f"published: {self.version} in {self.bundles}{self._served()}")
             lines += [f"  {task}: {slot.decision}, {slot.reason}" for task, slot in self.slots.items()]
         lines.append(f"report: {self.report}" if self.report else f"results: {self.work}")
         for line in lines:
             print_line(console, line)
+
+    def _served(self) -> str:
+        """What becomes of the bundle, if it is not live."""
+        if self.live:
+            return ""
+        deploy = f"`taskspec bundles deploy {self.version}"
+        if self.blocked is not None:
+            return f"; it is blocked ({self.blocked}), and {deploy} --force` serves it all the same"
+        return f"; it waits as a candidate: `taskspec bundles shadow {self.version}`, then {deploy}`"

@@ -11,7 +11,7 @@ from pathlib import Path
 from ray.exceptions import RayTaskError
 from rich.console import Console
 
-from core.bundle.store import open_live
+from core.bundle.store import blocked, live_version
 from core.errors import ConfigError, TaskSpecError
 from train_jobs.config import RetrainConfig
 from train_jobs.in_memory import forgetting, prepare, results
@@ -50,12 +50,13 @@ def retrain(config: RetrainConfig, stages: Sequence[StageName], console: Console
             work = Workspace(config)
             for name in stages:
                 run_stage(work, name, progress)
+            outcome = _outcome(work, stages, progress.seconds)
     except RayTaskError as error:
         # Ray's exception is of the worker's class too, but its text is a traceback
         if isinstance(error.cause, TaskSpecError):
             raise error.cause from error
         raise
-    return _outcome(work, stages, progress.seconds)
+    return outcome
 
 
 def run_stage(work: Workspace, name: StageName, progress: Progress) -> None:
@@ -72,13 +73,15 @@ def run_stage(work: Workspace, name: StageName, progress: Progress) -> None:
 
 
 def _outcome(work: Workspace, stages: Sequence[StageName], seconds: dict[str, float]) -> Outcome:
-    bundle = open_live(work.config.bundles).bundle if "publish" in stages else None
-    slots = bundle.manifest.slots if bundle else {}
+    bundles, version = work.config.bundles, work.version() if "publish" in stages else None
+    slots = {} if version is None else work.winners().slots
     return Outcome(
         work=work.config.work,
-        bundles=work.config.bundles,
+        bundles=bundles,
         report=work.steps["report"].directory / PAGE if "report" in stages else None,
-        version=bundle.manifest.version if bundle else None,
+        version=version,
+        live=version is not None and live_version(bundles) == version,
+        blocked=None if version is None else blocked(bundles).get(version),
         slots={task: SlotDecision(slot.decision, slot.reason) for task, slot in slots.items()},
         seconds=seconds,
     )

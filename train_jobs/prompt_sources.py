@@ -6,8 +6,8 @@ A trace without output is a prompt that the target still has to answer.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from random import Random
 from typing import Literal
 
@@ -15,7 +15,7 @@ import msgspec
 
 from core.distill.promotion import prompts_needed
 from core.distill.traces import Trace, TraceStore
-from core.errors import ConfigError
+from core.errors import ConfigError, TooFewPrompts
 from core.sampling.params import SamplingParams
 from core.text.prompts import Message, Prompt, read_prompts
 from core.text.tokenizer import Tokenizer
@@ -32,14 +32,14 @@ _LARGEST_SHARE = 0.4  # of all prompts is held out; the others are learned from
 def gather(config: RetrainConfig, context: int) -> TracesBySplit:
     """All prompts by split. `context` is the target's; a prompt that leaves no room in it for an answer is dropped.
 
-    Raises `ConfigError` if a split gets no prompts.
+    Raises `TooFewPrompts` if a split gets none.
     """
     splits: TracesBySplit = {split: [] for split in SPLITS}
     for held_out, trace in _traces(config, target_tokenizer(config), context):
         split = _split(trace, held_out)
         splits[split] += _answers_wanted(trace, config.collect) if split == "train" else [trace]
     if missing := [split for split in SPLITS if not splits[split]]:
-        raise ConfigError(
+        raise TooFewPrompts(
             f"collect: no prompts for {', '.join(missing)}; bring more prompts or a larger held-out share"
         )
     return splits
@@ -66,7 +66,7 @@ def _traces(config: RetrainConfig, tokenizer: Tokenizer, context: int) -> Iterat
             prompts = _generated(collect, held_out=held_out)
             yield from ((held_out, trace) for trace in unanswered(prompts, collect, tokenizer, context))
         return
-    traces = list(_kept(collect.traces) if collect.traces else unanswered(_read(collect), collect, tokenizer, context))
+    traces = list(_kept(collect) if collect.traces else unanswered(_read(collect), collect, tokenizer, context))
     share = collect.held_out_share or _sufficient_share(config, len(traces))
     yield from ((_share(trace, "held out") < share, trace) for trace in traces)
 
@@ -111,10 +111,21 @@ def _answers_wanted(trace: Trace, collect: CollectConfig) -> list[Trace]:
     return [msgspec.structs.replace(trace, params=one) for one in params]
 
 
-def _kept(directory: Path) -> Iterator[Trace]:
+def _kept(collect: CollectConfig) -> Iterable[Trace]:
+    """The traces in the directory, or the last of them, the oldest first."""
+    directory, most = collect.traces, collect.most
+    assert directory is not None
     if not directory.is_dir():
         raise ConfigError(f"collect.traces: {directory} is not a directory; `taskspec traces import` makes one")
-    yield from TraceStore(directory)
+    store = TraceStore(directory)
+    if most is None:
+        return store
+    last = deque[Trace]()
+    for shard in reversed(store.shards()):
+        if len(last) >= most:
+            break
+        last.extendleft(reversed(store.read(shard)))
+    return list(last)[-most:]
 
 
 def _split(trace: Trace, held_out: bool) -> Split:

@@ -11,6 +11,7 @@ A retraining that was killed is resumed. It learns from the traces there were wh
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from rich.console import Console
 from core.bundle.atomic_files import ASIDE
 from core.bundle.store import Bundle
 from core.distill.traces import TraceStore, written_at
-from core.errors import ConfigError, TaskSpecError
+from core.errors import ConfigError, TaskSpecError, TooFewPrompts
 from core.tasks.drift import Drift, Limits, measure
 from train_jobs.artefacts import read_json, write_json
 from train_jobs.config import RetrainConfig
@@ -40,14 +41,16 @@ from train_jobs.watched_traces import Distances, Epoch, WatchedTraces, distances
 STATE, _REFERENCE, _TRACES = "watch.json", "reference.json", "traces"
 _RUN = "[0-9][0-9][0-9][0-9]"
 _HOUR = 3600.0
+_log = logging.getLogger(__name__)
 
 
 class WatchState(msgspec.Struct, kw_only=True):
     """What a watch knows, in watch.json.
 
     `looked` is the time of the last look, `answers` the number of recent answers that it compared, `version` the bundle
-    that they were given under. `begun` is the time when the last retraining began, `retrained` that of the last which
-    was finished, and `running` the name of its directory while it runs.
+    that they were given under. `answered` is the time of the first answers that it ever saw, `begun` the time when the
+    last retraining began, `retrained` that of the last which was finished, and `running` the name of its directory
+    while it runs.
     """
 
     looked: datetime | None = None
@@ -55,6 +58,7 @@ class WatchState(msgspec.Struct, kw_only=True):
     drift: Drift | None = None
     verdict: str | None = None
     version: str | None = None
+    answered: datetime | None = None
     begun: datetime | None = None
     retrained: datetime | None = None
     running: str | None = None
@@ -67,11 +71,8 @@ def watch(config: RetrainConfig, console: Console) -> None:
     prepare(config)
     with exclusive(config.work):
         watching = Watch(config, console)
-        watching.resume()
         while True:
-            reason = watching.reason(watching.look())
-            if reason is not None:
-                watching.retrain(reason)
+            watching.turn()
             time.sleep(config.watch.every_s)
 
 
@@ -95,8 +96,28 @@ class Watch:
         self._watched: tuple[Epoch, WatchedTraces] | None = None
         self._gauge: metrics.Gauge | None = None
 
+    def turn(self) -> None:
+        """Resume what was killed, look, and retrain if there is a reason.
+
+        Raises `ConfigError` for a setting to correct. What the disk or Ray refuses is printed: the next turn may do
+        better.
+        """
+        try:
+            self.resume()
+            reason = self.reason(self.look())
+            if reason is not None:
+                self.retrain(reason)
+        except ConfigError:  # of a worker: then it is an exception of Ray's, too
+            raise
+        except (OSError, RayError) as error:
+            print_line(self._console, f"Trying again in {self._config.watch.every_s:g} s: {error}")
+
     def look(self) -> Drift:
-        """Measure the drift now; keep, export and print it."""
+        """Measure the drift now; keep, export and print it.
+
+        Raises `ConfigError` if the answers are kept in memory, as they may be since the last look, and `work` is not.
+        """
+        prepare(self._config)
         settings, state = self._config.watch, self.state
         bundle = live_bundle(self._config)
         self._made = _seconds(None if bundle is None else bundle.manifest.created)
@@ -104,6 +125,8 @@ class Watch:
         sides = traces.compared(settings.reference, settings.recent, after=_seconds(state.begun))
         drift = measure(*sides, Limits(settings.threshold, settings.fall, settings.min_answers))
         state.looked, state.answers = self._now(), drift.recent
+        if state.answered is None and (shards := TraceStore(self._directory).shards()):
+            state.answered = _moment(written_at(shards[0]))
         state.drift, state.verdict = drift, drift.verdict
         state.version = None if bundle is None else bundle.manifest.version
         self._keep()
@@ -118,11 +141,12 @@ class Watch:
         hours, last = self._config.watch.at_least_every_h, max(self._made, _seconds(self.state.begun))
         if hours is None or not any(written_at(shard) > last for shard in TraceStore(self._directory).shards()):
             return None
-        passed = (self._clock() - last) / _HOUR
-        return f"{hours:g} hours have passed since the last one" if passed >= hours else None
+        passed = (self._clock() - (last or _seconds(self.state.answered))) / _HOUR
+        since = "the last one" if last else "the first answers"
+        return f"{hours:g} hours have passed since {since}" if passed >= hours else None
 
     def retrain(self, reason: str) -> None:
-        """Retrain in the next directory; the command goes on if it fails. Raises `ConfigError`."""
+        """Retrain in the next directory; a failure is printed. Raises `ConfigError` for a setting to correct."""
         earlier = max((int(run.name) for run in self._runs()), default=0)
         self.state.begun, self.state.running = self._now(), f"{earlier + 1:04d}"
         self._keep()
@@ -144,19 +168,29 @@ class Watch:
             with forgetting(self._config, frozen, frozen.with_name(ASIDE + _TRACES)):
                 freeze(self._directory, frozen)
                 outcome = retrain(run_config(self._config, directory), STAGES, self._console)
+        except TooFewPrompts as error:
+            print_line(self._console, f"Retraining {name} was too early: {error}")
         except ConfigError:  # the same reason is to count when the setting is corrected
             self.state.begun, self.state.running = self.state.retrained, None
             self._keep()
             raise
         except (TaskSpecError, RayError, OSError) as error:
-            kept = "" if learns_in_memory(self._config) else f", its results are in {directory}"
-            print_line(self._console, f"Retraining {name} failed{kept}: {error}")
+            self._print_failure(directory, error)
+        except Exception as error:  # noqa: BLE001 - resumed, it would fail in the same way for ever
+            _log.exception("retraining %s", name)
+            self._print_failure(directory, error)
         else:
             outcome.print(self._console)
             self.state.retrained = self.state.begun
         self.state.running = None
-        self._keep()
-        self._prune()
+        try:
+            self._keep()
+        finally:  # the more so if the disk is full
+            self._prune()
+
+    def _print_failure(self, directory: Path, error: Exception) -> None:
+        kept = "" if learns_in_memory(self._config) else f", its results are in {directory}"
+        print_line(self._console, f"Retraining {directory.name} failed{kept}: {error}")
 
     def _prune(self) -> None:
         """Delete all but the last retrainings, and the traces that those learned from."""
@@ -190,7 +224,7 @@ class Watch:
                 self._gauge.set(figure, {"kind": kind})
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock(), UTC)
+        return _moment(self._clock())
 
     def _keep(self) -> None:
         write_json(self._config.work / STATE, self.state)
@@ -211,6 +245,11 @@ def _kept(file: Path) -> WatchState:
         return read_json(file, WatchState)
     except msgspec.DecodeError as error:
         raise ConfigError(f"{file} is not the state of a watch: {error}; delete it to watch anew") from error
+
+
+def _moment(seconds: float) -> datetime:
+    """Of a Unix time."""
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _seconds(moment: datetime | None) -> float:

@@ -96,6 +96,10 @@ class Workspace:
     def winners(self) -> Winners:
         return read_json(self._directory("evaluate") / WINNERS, Winners)
 
+    def version(self) -> str:
+        """The bundle that was published."""
+        return (self._directory("publish") / "version").read_text()
+
     def curves(self) -> StudyCurves:
         return read_json(self._directory("study") / CURVES, StudyCurves)
 

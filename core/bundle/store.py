@@ -157,26 +157,24 @@ def go_live(root: Path, version: str) -> None:
     """Make a stored bundle live, and blocked no longer. Raises `ConfigError` if it is missing or damaged."""
     with _writing(root):
         open_version(root, version)
-        kept = {one: reason for one, reason in blocked(root).items() if one != version}
-        if kept != blocked(root):
-            _write_blocked(root, kept)
+        barred = _read_blocked(root)
+        if barred.pop(version, None) is not None:
+            _write_blocked(root, barred)
         _put_first(root, version)
 
 
 def block(root: Path, version: str, reason: str) -> None:
     """Let no service serve this bundle, even if it is published again; the one that was live before it is live."""
     with _writing(root):
-        _write_blocked(root, blocked(root) | {version: reason})
+        _write_blocked(root, _read_blocked(root) | {version: reason})
 
 
 def blocked(root: Path) -> dict[str, str]:
     """The versions that may not be served, and why. A file that cannot be read blocks none, and is logged."""
     try:
-        return msgspec.json.decode((root / _BLOCKED).read_bytes(), type=dict[str, str])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        _log.warning("%s cannot be read: %s", root / _BLOCKED, error)
+        return _read_blocked(root)
+    except (OSError, ConfigError) as error:
+        _log.warning("the blocked bundles are not known: %s", error)
         return {}
 
 
@@ -193,7 +191,7 @@ def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
     Raises `ConfigError` if there is no such version or task, or if its parts are missing or corrupt.
     """
     with _writing(root):
-        now, old = open_live(root).bundle, show(root, version)
+        now, old = _open_live(root, _read_blocked(root)).bundle, show(root, version)
         if now is None:
             raise ConfigError(f"{root}: no bundle is live, so there is nothing to roll back")
         if task not in old.slots:
@@ -216,10 +214,14 @@ def open_live(root: Path) -> Live:
 
     Every problem is logged and returned: the file, what was expected, what was found.
     """
+    return _open_live(root, blocked(root))
+
+
+def _open_live(root: Path, barred: Mapping[str, str]) -> Live:
     versions, found = read_history(root / _LIVE)
-    if versions or found:  # else a killed first publication may have left manifests that were never live
+    if found:  # it is damaged: others may have been live; else those that it lacks never were
         versions += (one.version for one in read_manifests(root / _MANIFESTS) if one.version not in versions)
-    live, barred = None, blocked(root)
+    live = None
     for version in versions:
         if version in barred:
             continue
@@ -288,11 +290,12 @@ def prune(root: Path, keep: int) -> list[str]:
     Returns the deleted versions. They cannot be rolled back to. Parts that a service has loaded may be deleted.
     """
     with _writing(root):
-        live = open_live(root).bundle
+        barred = _read_blocked(root)
+        live = _open_live(root, barred).bundle
         if live is None:
             return []
         earlier, _ = read_history(root / _LIVE)
-        served = (version for version in earlier if version not in blocked(root))
+        served = (version for version in earlier if version not in barred)
         versions = list(dict.fromkeys([live.manifest.version, *served]))[: max(1, keep)]
         write_history(root / _LIVE, versions)
         known = read_manifests(root / _MANIFESTS)
@@ -331,6 +334,19 @@ def _stored(root: Path, manifest: Manifest) -> Manifest:
 def _put_first(root: Path, version: str) -> None:
     earlier, _ = read_history(root / _LIVE)
     write_history(root / _LIVE, list(dict.fromkeys([version, *earlier])))
+
+
+def _read_blocked(root: Path) -> dict[str, str]:
+    """For those who write: what they took for none, they would unblock. Raises `OSError` and `ConfigError`."""
+    try:
+        return msgspec.json.decode((root / _BLOCKED).read_bytes(), type=dict[str, str])
+    except FileNotFoundError:
+        return {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{root / _BLOCKED} does not say which bundles are blocked: {error}; write versions and reasons, such as "
+            '{"0123456789abcdef": "worse"}, or delete it if none is'
+        ) from error
 
 
 def _write_blocked(root: Path, versions: Mapping[str, str]) -> None:

@@ -73,19 +73,27 @@ def evidence(
     prompts: Sequence[Hashable],
     earlier: Evidence | None = None,
 ) -> Evidence:
-    """What these records say of the gain in acceptance_rate, weighted together with earlier evidence by precision."""
+    """What these records say of the gain in acceptance_rate, weighted together with earlier evidence by precision.
+
+    Raises ValueError without records.
+    """
     now = compare(candidate, holder, prompts)
     count = len(set(prompts))
-    variance = max(((now.high - now.low) / _NORMAL_WIDTH) ** 2, 1e-12)
+    variance = max(((now.high - now.low) / _NORMAL_WIDTH) ** 2, _least_variance(count))
     if earlier is None:
         return Evidence(gain=now.difference, variance=variance, prompts=count)
-    precision, before = 1 / variance, 1 / (_EARLIER_VARIANCE * earlier.variance)
+    precision, before = 1 / variance, 1 / (_EARLIER_VARIANCE * max(earlier.variance, _least_variance(earlier.prompts)))
     return Evidence(
         gain=(now.difference * precision + earlier.gain * before) / (precision + before),
         variance=1 / (precision + before),
         prompts=count + earlier.prompts,
         looks=earlier.looks + 1,
     )
+
+
+def _least_variance(prompts: int) -> float:
+    """Of a gain on so many prompts: a few that happen to agree, or just one, leave the bootstrap no spread."""
+    return PROMPT_SPREAD**2 / prompts
 
 
 def promote_tasks(found: Mapping[str, Evidence], holder: str) -> dict[str, TaskPromotion]:

@@ -47,6 +47,7 @@ def test_little_is_enough(tmp_path: Path) -> None:
         ({"colect": {}}, "colect: unknown key; did you mean `collect`?"),
         ({"collect": {}}, "write exactly one of `family`, `files` and `traces`"),
         ({"collect": {"family": 5, "files": ["p.jsonl"]}}, "write exactly one of `family`, `files` and `traces`"),
+        ({"collect": {"family": 5, "most": 9}}, "most is for files and traces: leave it out, or write family: 9"),
         ({"align": {"base_steps": 0}, "studies": {"losses": ["kl"]}}, "studies.losses trains bases"),
         (
             {"watch": {"max_cpus": 2}, "align": {"worker": {"num_cpus": 4}}},

@@ -90,6 +90,23 @@ def test_traces_that_are_not_marked_may_be_learned_from_anywhere(
     assert (settings.work / "collect").is_dir()
 
 
+def test_a_watch_that_began_before_the_answers_were_marked_ends_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk(monkeypatch)
+    settings = RetrainConfig(
+        **SMALL | {"work": str(tmp_path / "work"), "collect": {"traces": str(tmp_path / "traces")}}
+    )
+    settings.work.mkdir()
+    watch = Watch(settings, CONSOLE)
+    watch.turn()
+    (settings.work / "watch.json").unlink()
+    config(tmp_path)
+    with pytest.raises(ConfigError, match="is on a file system of type ext4"):
+        watch.turn()
+    assert left(settings.work) == set()
+
+
 def test_a_work_directory_that_others_use_is_refused(memory: Path) -> None:
     with pytest.raises(ConfigError, match="work: /dev/shm is not only ours; write a new directory"):
         retrain(config(memory, work="/dev/shm"), STAGES, CONSOLE)

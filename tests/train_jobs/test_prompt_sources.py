@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from core.distill.traces import Trace, TraceStore
-from core.errors import ConfigError
+from core.errors import ConfigError, TooFewPrompts
 from core.family import TARGET_DIR
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import load_tokenizer
@@ -80,6 +80,24 @@ def test_traces_come_with_their_answers(tmp_path: Path) -> None:
     parts = gather(config(traces=tmp_path), CONTEXT)
     found = [trace for split in SPLITS for trace in parts[split]]
     assert sorted(found, key=lambda trace: trace.prompt_ids) == kept
+
+
+def test_the_last_traces_alone_are_learned_from_to_the_exact_number(tmp_path: Path) -> None:
+    law = SamplingParams(seed=3, max_tokens=9)
+    kept = [Trace(prompt_ids=(number, 7), output_ids=(5,), params=law) for number in range(300)]
+    for start in range(0, 300, 60):
+        TraceStore(tmp_path).append(kept[start : start + 60])
+    for most, expected in ((140, kept[160:]), (120, kept[180:]), (999, kept)):
+        parts = gather(config(traces=tmp_path, most=most), CONTEXT)
+        assert sorted((one for split in SPLITS for one in parts[split]), key=lambda one: one.prompt_ids) == expected
+    asked = gather(config(traces=tmp_path, most=140), CONTEXT)
+    assert asked == gather(config(traces=tmp_path, most=140), CONTEXT)
+    assert [one.prompt_ids for one in asked["train"]] == sorted(one.prompt_ids for one in asked["train"])
+
+
+def test_too_few_prompts_are_an_error_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(TooFewPrompts, match=r"collect: no prompts for .*; bring more prompts"):
+        gather(config(files=[jsonl(tmp_path, ["one"])]), CONTEXT)
 
 
 def test_prompts_that_are_learned_from_may_be_answered_at_every_temperature(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.exceptions import WorkerCrashedError
 from rich.console import Console
 
 from core.bundle.store import publish
-from core.distill.traces import written_at
-from core.errors import ConfigError
+from core.distill.traces import TraceStore, written_at
+from core.errors import ConfigError, TooFewPrompts
 from tests.train_jobs.small import SMALL
 from tests.train_jobs.watching import answers, record
 from train_jobs import watch as module
@@ -132,20 +133,47 @@ def test_what_a_watch_knows_outlives_it_and_a_damaged_file_is_told(tmp_path: Pat
 
 
 def test_a_retraining_has_its_own_directory_and_traces_and_a_setting_to_correct_ends_the_watch(tmp_path: Path) -> None:
-    """The pipeline refuses so few prompts before it needs a cluster."""
     record(tmp_path / "traces", answers(2))
-    settings = config(tmp_path)
+    settings = RetrainConfig(**config(tmp_path).model_dump() | {"target": {"model": "family:nothing"}})
     (settings.work / "0007").mkdir()
     watch, out = watching(settings)
-    with pytest.raises(ConfigError, match="collect: no prompts for"):
+    with pytest.raises(ConfigError, match="nothing"):
         watch.retrain("drift, so much")
     assert out.getvalue().startswith("Retraining 0008: drift, so much\n")
-    assert (settings.work / "0008" / "collect").is_dir()
     assert len(list((settings.work / "0008" / "traces").glob("*.parquet"))) == 1
     assert (state(tmp_path)["running"], state(tmp_path)["begun"]) == (None, None)
 
 
-def test_a_killed_retraining_is_resumed_in_its_directory_from_its_traces(tmp_path: Path) -> None:
+def test_with_too_few_prompts_the_watch_goes_on_and_waits_for_more(tmp_path: Path) -> None:
+    """The pipeline refuses so few before it needs a cluster."""
+    last = record(tmp_path / "traces", answers(2))
+    clock = Clock(written_at(last) + HOUR + 1)
+    watch, out = watching(config(tmp_path, at_least_every_h=1), clock)
+    watch.turn()
+    assert "Retraining 0001: 1 hours have passed since the first answers\n" in out.getvalue()
+    assert "Retraining 0001 was too early: collect: no prompts for" in out.getvalue()
+    assert (state(tmp_path)["running"], state(tmp_path)["retrained"]) == (None, None)
+    clock.now += 10 * HOUR
+    watch.turn()
+    assert "Retraining 0002" not in out.getvalue()
+
+
+def test_the_schedule_counts_from_the_first_answers_even_after_they_were_deleted(tmp_path: Path) -> None:
+    first = record(tmp_path / "traces", answers(1))
+    clock = Clock(written_at(first) + 1)
+    watch, _ = watching(config(tmp_path, at_least_every_h=24), clock)
+    assert watch.reason(watch.look()) is None
+    first.unlink()
+    record(tmp_path / "traces", answers(1))
+    clock.now += 24 * HOUR - 2
+    assert watch.reason(watch.look()) is None
+    clock.now += 2
+    assert watch.reason(watch.look()) == "24 hours have passed since the first answers"
+
+
+def test_a_killed_retraining_is_resumed_in_its_directory_from_its_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shard = record(tmp_path / "traces", answers(2))
     settings = config(tmp_path)
     frozen = settings.work / "0003" / "traces"
@@ -153,10 +181,17 @@ def test_a_killed_retraining_is_resumed_in_its_directory_from_its_traces(tmp_pat
     record(tmp_path / "traces", answers(500))
     watch, out = watching(settings)
     watch.state = WatchState(running="0003", begun=datetime.fromtimestamp(1.5e9, UTC))
-    with pytest.raises(ConfigError, match="collect: no prompts for"):  # of 502 prompts there would be some
-        watch.resume()
+    learned = list[list[str]]()
+
+    def seen(run: RetrainConfig, *_given: object) -> None:
+        assert run.collect.traces is not None
+        learned.append([file.name for file in run.collect.traces.iterdir()])
+        raise TooFewPrompts("so few")
+
+    monkeypatch.setattr(module, "retrain", seen)
+    watch.turn()
     assert out.getvalue().startswith("Retraining 0003 was interrupted and is resumed\n")
-    assert [file.name for file in frozen.iterdir()] == [shard.name]
+    assert learned == [[shard.name]]
     assert not (settings.work / "0004").exists()
 
 
@@ -182,6 +217,69 @@ def test_a_failure_is_told_and_the_watch_goes_on_when_there_are_new_answers(
     assert (state(tmp_path)["running"], state(tmp_path)["retrained"]) == (None, None)
     assert watch.reason(watch.look()) is None
     assert state(tmp_path)["answers"] == 0
+
+
+def test_what_no_one_foresaw_fails_one_retraining_and_is_logged_with_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wrong(*_given: object) -> None:
+        raise ValueError("there is nothing to compare")
+
+    monkeypatch.setattr(module, "retrain", wrong)
+    record(tmp_path / "traces", answers(2))
+    watch, out = watching(config(tmp_path))
+    watch.retrain("drift")
+    assert "Retraining 0001 failed, its results are in " in out.getvalue()
+    assert "in wrong" in caplog.text
+    assert (state(tmp_path)["running"], state(tmp_path)["retrained"]) == (None, None)
+    again, out = watching(config(tmp_path))
+    again.turn()
+    assert "resumed" not in out.getvalue()
+
+
+@pytest.mark.parametrize("error", [OSError("Input/output error"), WorkerCrashedError()])
+def test_what_the_disk_or_ray_refuses_at_a_look_ends_no_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A fault: a shard cannot be read, a worker is lost."""
+    record(tmp_path / "traces", answers(200))
+    watch, out = watching(config(tmp_path, every_s=7))
+
+    def refused(*_given: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TraceStore, "read", refused)
+        watch.turn()
+    assert out.getvalue() == f"Trying again in 7 s: {error}\n"
+    watch.turn()
+    assert "200 answers" not in out.getvalue().splitlines()[0]
+    assert state(tmp_path)["verdict"] == "too few answers"
+
+
+def test_a_disk_that_stays_full_after_a_failure_ends_no_watch_and_old_retrainings_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault: the disk is full, also for what the watch itself keeps."""
+
+    def full(*_given: object) -> None:
+        monkeypatch.setattr(module, "write_json", full)
+        raise OSError("No space left on device")
+
+    last = record(tmp_path / "traces", answers(2))
+    settings = config(tmp_path, at_least_every_h=1, keep=1)
+    (settings.work / "0001").mkdir()
+    watch, out = watching(settings, Clock(written_at(last) + HOUR + 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "retrain", full)
+        watch.turn()
+        assert out.getvalue().endswith("Trying again in 600 s: No space left on device\n")
+        assert state(tmp_path)["running"] == "0002"
+    monkeypatch.undo()
+    assert [run.name for run in settings.work.glob("0*")] == ["0002"]
+    watch.turn()
+    assert "resumed" not in out.getvalue()
+    assert state(tmp_path)["running"] is None
 
 
 def test_a_run_learns_from_its_traces_with_no_more_cpus_than_allowed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from core.bundle.store import Winner
-from core.distill.promotion import Promotion, evidence, promote, promote_tasks
+from core.distill.promotion import Promotion, TaskPromotion, evidence, promote, promote_tasks
 from core.distill.replay import AcceptanceCounts, total
 from core.tasks import GENERAL
 from train_jobs.artefacts import WINNERS, Split, TaskAssignment, Winners, write_json
@@ -22,6 +22,8 @@ from train_jobs.training_runs import base_runs
 from train_jobs.vocabularies import PromotedDraft, VocabularyChooser
 from train_jobs.workers import spread
 from train_jobs.workspace import Workspace
+
+_UNSEEN = "no held-out prompt is of this task, so its own draft could not be compared with {}, the best single draft"
 
 
 def run(work: Workspace, progress: Progress) -> None:
@@ -91,11 +93,13 @@ class Judge:
         self._prompts = [trace.prompt_ids for trace in work.traces("promotion")]
 
     def winners(self) -> Winners:
-        """The best single draft takes the general slot; a task's own draft must beat it."""
+        """The best single draft takes the general slot; a task's own draft must beat it on held-out prompts."""
         kinds = [kind for kind in SINGLE_DRAFTS if self._name(kind, GENERAL, None) in self._drafts]
         single = promote({kind: self._counts(kind, GENERAL, None) for kind in kinds}, self._prompts)
         general = self._winner(single, GENERAL, None, GENERAL, kinds)
-        challengers = {slot: self._challenger(slot, task) for task, slot in enumerate(self._tasks.routed)}
+        routed = {slot: task for task, slot in enumerate(self._tasks.routed)}
+        held_out = {slot: task for slot, task in routed.items() if self._numbers(task)}
+        challengers = {slot: self._challenger(slot, task) for slot, task in held_out.items()}
         seen = {
             slot: evidence(
                 self._counts(challengers[slot], slot, task),
@@ -103,17 +107,19 @@ class Judge:
                 self._prompts_of(task),
                 self._live.evidence.get(slot),
             )
-            for task, slot in enumerate(self._tasks.routed)
+            for slot, task in held_out.items()
         }
         judged = promote_tasks(seen, single.name)
+        unseen = TaskPromotion(promoted=False, reason=_UNSEEN.format(single.name))
         tasks = dict[str, Winner]()
-        for task, slot in enumerate(self._tasks.routed):
-            promoted = judged[slot].promoted
-            found = Promotion(challengers[slot] if promoted else single.name, judged[slot].reason)
+        for slot, task in routed.items():
+            promoted, reason = judged.get(slot, unseen)
+            found = Promotion(challengers[slot] if promoted else single.name, reason)
             rivals = [*kinds, *([LIVE] if slot in self._live.slots else []), TASK]
             owner = slot if promoted else GENERAL
             tasks[slot] = self._winner(found, slot, task, owner, list(dict.fromkeys(rivals)))
-        winners = Winners(tasks=tasks, general=general, evidence=seen)
+        earlier = {slot: known for slot, known in self._live.evidence.items() if slot in routed}
+        winners = Winners(tasks=tasks, general=general, evidence=earlier | seen)
         return msgspec.structs.replace(winners, acceptance=self._acceptance(winners))
 
     def _challenger(self, slot: str, task: int) -> str:
@@ -126,7 +132,8 @@ class Judge:
     def _winner(self, promotion: Promotion, slot: str, task: int | None, owner: str, kinds: Sequence[str]) -> Winner:
         """`owner` is the slot that the promoted candidate is of: this one, or `general`."""
         directory = self._drafts[self._name(promotion.name, owner, task)]
-        found = {kind: total(self._counts(kind, slot if kind in (TASK, LIVE) else GENERAL, task)) for kind in kinds}
+        compared = kinds if self._numbers(task) else ()
+        found = {kind: total(self._counts(kind, slot if kind in (TASK, LIVE) else GENERAL, task)) for kind in compared}
         return Winner(
             directory=directory,
             decision=promotion.name,
@@ -142,8 +149,9 @@ class Judge:
         return f"; trained on from {what} in bundle {self._live.version}"
 
     def _acceptance(self, winners: Winners) -> dict[str, dict[str, float]]:
-        """The acceptance_rate of every slot's draft on the prompts of every task, and on all (`general`)."""
-        by_task = {GENERAL: None} | {slot: task for task, slot in enumerate(self._tasks.routed)}
+        """The acceptance_rate of every slot's draft on the prompts of every task that has some, and on all."""
+        tasks: dict[str, int | None] = {GENERAL: None} | {slot: task for task, slot in enumerate(self._tasks.routed)}
+        by_task = {name: task for name, task in tasks.items() if self._numbers(task)}
         serving = {slot: self._serving(winners, slot) for slot in winners.slots}
         return {
             slot: {

@@ -20,7 +20,7 @@ import ray
 from safetensors.numpy import load, save
 
 from core.bundle import atomic_files
-from core.errors import ConfigError
+from core.errors import TooFewPrompts
 from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
 from core.tasks.embedding import Encode, Matrix, sentence_encoder
 from core.tasks.identity import Recognised, TaskCentroids, recognise
@@ -41,7 +41,7 @@ def run(work: Workspace, progress: Progress) -> None:
     work.steps["partition"].start()
     sizes = {split: len(work.traces(split)) for split in SPLITS}
     if sizes["train"] < MIN_PROMPTS:
-        raise ConfigError(f"collect: {sizes['train']} prompts are too few, bring {MIN_PROMPTS} or more")
+        raise TooFewPrompts(f"collect: {sizes['train']} prompts are too few, bring {MIN_PROMPTS} or more")
     with progress.stage("partition", 2) as report:
         _embed(work, sum(sizes.values()), report)
         report("tasks", 0, 1, "")

@@ -28,8 +28,13 @@ def run(work: Workspace, progress: Progress) -> None:
     directory = work.steps["report"].start()
     with progress.stage("report", 1) as report:
         seconds = {str(name): work.steps[name].seconds for name in STAGES[:-1]}
-        write_report(_FindingsBuilder(work).findings(seconds), directory)
+        write_report(findings(work, seconds), directory)
         report("page", 1, 1, "")
+
+
+def findings(work: Workspace, seconds: Mapping[str, float]) -> Findings:
+    """All figures, from the results of the stages before; `seconds` are those that each stage took."""
+    return _FindingsBuilder(work).findings(seconds)
 
 
 class _FindingsBuilder:
@@ -68,20 +73,28 @@ class _FindingsBuilder:
     def _slot(self, slot: str, task: int | None) -> SlotFindings:
         """A task's slot, or the general slot, which all prompts together decide."""
         winner = self._winners.general if task is None else self._winners.tasks[slot]
-        candidates = [(kind, seed, self._counts(kind, seed, slot, task)) for kind, seed in self._candidates(slot)]
-        prompts = [self._traces["test"][number].prompt_ids for number in self._tasks.numbers("test", task)]
-        general = candidates[0][2]
-        by_kind: dict[str, list[Counts]] = {}
-        for kind, _, counts in candidates:
-            by_kind.setdefault(kind, []).append(counts)
+        candidates, pooled = self._compared(slot, task) if self._tasks.numbers("test", task) else ([], [])
         return SlotFindings(
             task="all" if task is None else slot,
             label=None if task is None else self._label(task),
             prompts={split: len(self._tasks.numbers(split, task)) for split in SPLITS},
-            candidates=[_candidate(kind, seed, counts, general, prompts) for kind, seed, counts in candidates],
-            pooled=[_pooled(kind, found, general, by_kind[BASE], prompts) for kind, found in by_kind.items()],
+            candidates=candidates,
+            pooled=pooled,
             decision=winner.decision,
             reason=winner.reason,
+        )
+
+    def _compared(self, slot: str, task: int | None) -> tuple[list[Candidate], list[Pooled]]:
+        """All candidates of a slot on its test prompts, of which there must be some."""
+        prompts = [self._traces["test"][number].prompt_ids for number in self._tasks.numbers("test", task)]
+        candidates = [(kind, seed, self._counts(kind, seed, slot, task)) for kind, seed in self._candidates(slot)]
+        general = candidates[0][2]
+        by_kind: dict[str, list[Counts]] = {}
+        for kind, _, counts in candidates:
+            by_kind.setdefault(kind, []).append(counts)
+        return (
+            [_candidate(kind, seed, counts, general, prompts) for kind, seed, counts in candidates],
+            [_pooled(kind, found, general, by_kind[BASE], prompts) for kind, found in by_kind.items()],
         )
 
     def _candidates(self, slot: str) -> list[tuple[str, int | None]]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.bundle.manifest import Evidence
-from core.distill.promotion import evidence, pooled, promote, promote_tasks, prompts_needed
+from core.distill.promotion import PROMPT_SPREAD, evidence, pooled, promote, promote_tasks, prompts_needed
 from core.distill.replay import AcceptanceCounts
 
 PROMPTS = range(40)
@@ -107,6 +107,26 @@ def test_evidence_adds_up_and_earlier_evidence_counts_half() -> None:
     assert both.gain == pytest.approx(0.2)
     assert both.variance == pytest.approx(now.variance / 1.5)
     assert (both.prompts, both.looks) == (80, 2)
+
+
+def test_one_prompt_proves_nothing() -> None:
+    """Nor do a few that happen to agree: the bootstrap finds no spread among them."""
+    for count in (1, 3):
+        found = evidence(accepting(6)[:count], accepting(5)[:count], range(count))
+        assert found.variance == pytest.approx(PROMPT_SPREAD**2 / count)
+    one = evidence([AcceptanceCounts(10, 5, 100, 55)], [AcceptanceCounts(10, 5, 100, 50)], [0])
+    assert not promote_tasks({"math": one}, "base")["math"].promoted
+
+
+def test_drafts_that_were_equal_once_do_not_bind_later_retrainings() -> None:
+    """Such evidence of earlier versions is in manifests, and is read with the spread that it cannot have had."""
+    equal = evidence(accepting(6), accepting(6), PROMPTS)
+    assert (equal.gain, equal.variance) == (0.0, pytest.approx(PROMPT_SPREAD**2 / len(PROMPTS)))
+    certain = Evidence(gain=0.0, variance=1e-12, prompts=len(PROMPTS))
+    later = [evidence(accepting(7, 9), accepting(6, 6), PROMPTS, earlier=one) for one in (equal, certain)]
+    assert later[0] == later[1]
+    assert later[0].gain > 0.05
+    assert promote_tasks({"math": later[0]}, "base")["math"].promoted
 
 
 def test_a_refusal_says_how_many_prompts_would_have_been_needed() -> None:

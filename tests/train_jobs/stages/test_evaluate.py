@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from core.bundle.manifest import Evidence
 from core.distill.replay import AcceptanceCounts
 from core.tasks import GENERAL
 from train_jobs.artefacts import LiveDrafts, Scores, TaskAssignment
@@ -21,16 +22,17 @@ OLD = Path("old")
 
 
 class _Tasks:
-    """Prompts of two tasks, one after the other."""
+    """Prompts of two tasks, one after the other. Others have none."""
 
-    names = routed = TASKS
+    def __init__(self, names: tuple[str, ...] = TASKS) -> None:
+        self.names = self.routed = names
 
     def numbers(self, _split: str, task: int | None) -> list[int]:
         every = range(len(TASKS) * PER_TASK)
         return [number for number in every if task is None or number // PER_TASK == task]
 
 
-def judge(directory: Path, live: LiveDrafts, **rates: dict[int, int]) -> Judge:
+def judge(directory: Path, live: LiveDrafts, names: tuple[str, ...] = TASKS, **rates: dict[int, int]) -> Judge:
     """By draft and task, the tokens accepted of ten on every prompt."""
     scores, directories = Scores(directory), dict[str, Path | None]()
     for name, of_task in rates.items():
@@ -44,7 +46,7 @@ def judge(directory: Path, live: LiveDrafts, **rates: dict[int, int]) -> Judge:
     work = SimpleNamespace(
         config=SimpleNamespace(align=SimpleNamespace(seeds=(0,))),
         scores=lambda: scores,
-        tasks=lambda: cast("TaskAssignment", _Tasks()),
+        tasks=lambda: cast("TaskAssignment", _Tasks(names)),
         live=lambda: live,
         traces=lambda _: [SimpleNamespace(prompt_ids=(number,)) for number in range(len(TASKS) * PER_TASK)],
     )
@@ -97,3 +99,29 @@ def test_the_controls_can_take_the_general_slot(tmp_path: Path) -> None:
     made = judge(tmp_path, LiveDrafts(), **rates, task_0_seed_0={0: 6, 1: 6}, task_1_seed_0={0: 6, 1: 6})
     assert made.winners().general.decision == MIXED
     assert CONTINUED in made.winners().general.scores
+
+
+def test_a_task_without_held_out_prompts_gets_the_best_single_draft_and_keeps_its_evidence(tmp_path: Path) -> None:
+    """Even where its adapter is live: nothing shows that it is better."""
+    seen = {name: Evidence(gain=0.02, variance=1e-4, prompts=70) for name in ("law", "vanished")}
+    live = LiveDrafts("1f", slots={"law": OLD / "law"}, evidence=seen)
+    made = judge(
+        tmp_path,
+        live,
+        (*TASKS, "law"),
+        **SINGLE,
+        live_law={0: 9, 1: 9},
+        task_0_seed_0={0: 8, 1: 3},
+        task_1_seed_0={0: 1, 1: 5},
+        task_2_seed_0={0: 9, 1: 9},
+    )
+    winners = made.winners()
+    law = winners.tasks["law"]
+    assert (law.decision, law.directory, law.scores) == (BASE, winners.general.directory, {})
+    assert law.reason == (
+        "no held-out prompt is of this task, so its own draft could not be compared with base, the best single draft"
+    )
+    assert winners.tasks["math"].decision == TASK
+    assert winners.evidence.keys() == {*TASKS, "law"}
+    assert winners.evidence["law"] == seen["law"]
+    assert all(rates.keys() == {GENERAL, *TASKS} for rates in winners.acceptance.values())
