@@ -19,7 +19,7 @@ from core.verify.engine import VerifyConfig, VerifyEngine
 from core.wire.messages import Address, OpenSession
 from train_jobs.family.corpora import TASKS, items
 
-PROMPTS = 200
+PROMPTS = 100
 TEMPERATURES = (0.0, 0.7, 1.0)
 ANSWER = 48
 TOGETHER = 32  # sessions in a pass
@@ -146,4 +146,4 @@ def test_answers_are_those_of_transformers_in_fp32(capsys: pytest.CaptureFixture
     assert len(answers) == PROMPTS * len(TEMPERATURES)
     assert counts["accepted"] > 0.2 * counts["proposed"] > 0
     assert all(margin < MARGIN for _, _, margin in found)
-    assert len(found) <= len(requests) // 600
+    assert len(found) <= 1

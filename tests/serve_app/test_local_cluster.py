@@ -108,6 +108,7 @@ with local_cluster(0, 0, set()):
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 @pytest.mark.parametrize("shown", [False, True])
 def test_of_ray_only_the_error_of_a_worker_is_seen_with_its_cause(shown: bool) -> None:
     environment = {name: value for name, value in os.environ.items() if name != DEBUG} | ({DEBUG: "1"} if shown else {})

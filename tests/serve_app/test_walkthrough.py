@@ -110,13 +110,13 @@ def test_a_service_learns_from_its_traffic(tmp_path: Path) -> None:
     shell.run(retrain)
     first = open_live(tmp_path / "bundles").bundle
     assert first is not None
-    everything = Traffic(URL, "mine", prompts(TASKS, 250, 12))
+    everything = Traffic(URL, "mine", prompts(TASKS, 300, 12))
     try:
         shell.start(serve, "serve.log")
         eventually(healthy, "the service is up")
         answers = list[Answer]()
         log = shell.start(watch, "watch.log")
-        with Traffic(URL, "mine", prompts(KNOWN, 250, 11)).flowing(answers):
+        with Traffic(URL, "mine", prompts(KNOWN, 300, 11)).flowing(answers):
             eventually((tmp_path / "later" / "reference.json").exists, "there is a reference")
         drifted = time.monotonic()
         with everything.flowing(answers):

@@ -13,7 +13,6 @@ import httpx2 as httpx
 
 from train_jobs.family.corpora import items
 
-CONCURRENCY = 8
 PATIENCE = 900.0
 Span = tuple[float, float]  # of the monotonic clock
 
@@ -29,11 +28,12 @@ class Answer(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Prompts with their tasks, for the model `model` of a service."""
+    """Prompts with their tasks, for the model `model` of a service. Each client waits for its answer."""
 
     url: str
     model: str
     asked: list[tuple[str, str]]
+    clients: int = 8
 
     @contextmanager
     def flowing(self, found: list[Answer], *, plain: bool = False) -> Iterator[None]:
@@ -45,10 +45,10 @@ class Traffic(NamedTuple):
                 turn = first
                 while not over.is_set():
                     found.append(self._answer(client, turn % len(self.asked), plain=plain))
-                    turn += CONCURRENCY
+                    turn += self.clients
 
-        with ThreadPoolExecutor(CONCURRENCY) as pool:
-            clients = [pool.submit(ask, first) for first in range(CONCURRENCY)]
+        with ThreadPoolExecutor(self.clients) as pool:
+            clients = [pool.submit(ask, first) for first in range(self.clients)]
             try:
                 yield
             finally:

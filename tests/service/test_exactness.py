@@ -122,6 +122,7 @@ def test_draft_killed_mid_answer_changes_nothing(service: Service) -> None:
         assert [token_ids(answer) for answer in answers] == [token_ids(answer) for answer in plain[wave]]
 
 
+@pytest.mark.soak
 def test_an_adapter_swapped_between_two_runs_changes_nothing(
     service: Service, asked: list[Body], plain: list[Body]
 ) -> None:

@@ -74,6 +74,7 @@ def test_status_tells_of_every_part_and_counts_what_an_answer_accepted(service: 
     assert report.traces is not None
 
 
+@pytest.mark.soak
 def test_a_pool_is_scaled_while_answers_stream_and_nothing_else_changes(service: Service) -> None:
     task = service.tasks[0]
     expected = token_ids(service.answer(asked(task)))

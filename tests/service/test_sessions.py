@@ -29,7 +29,7 @@ def wired(counts: Counter[str]) -> int:
     return counts["draft_calls"] + counts["drafts_declined"]
 
 
-@pytest.mark.parametrize("k", [1, 7])
+@pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.soak), 7])
 def test_a_generation_makes_the_same_few_serve_calls_however_many_rounds(service: Service, k: int) -> None:
     calls = []
     service.answer(chat("Write about the sea.", max_tokens=1))  # a router that was never asked is slower than 20 passes
@@ -98,6 +98,7 @@ def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call_or_none_where_i
     assert opened(service, {}) in (MANY, 0)
 
 
+@pytest.mark.soak
 def test_a_draft_that_never_pays_is_soon_opened_for_no_session(service: Service) -> None:
     useless = {"task": ADVERSARIAL}
     text = {"max_tokens": 400, "temperature": 1.5, "logit_bias": ENDLESS}
@@ -105,6 +106,7 @@ def test_a_draft_that_never_pays_is_soon_opened_for_no_session(service: Service)
     service.eventually(lambda: opened(service, useless) == 0)
 
 
+@pytest.mark.soak
 def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(service: Service) -> None:
     body = chat("Tell me something about water.", seed=3, max_tokens=200, logit_bias=ENDLESS)
     asked = body | {"speculation": {"task": LATE}}

@@ -33,6 +33,8 @@ from train_jobs.watch import run_config
 
 KNOWN, NEW = ("english", "chinese"), "math"
 ADAPTED = "english"  # has an adapter in the first bundle
+ANSWERS = 240  # that a look compares, and that are learned from
+CLIENTS = 4  # at a time; more leave the retraining little of two cores
 PLACES = ("work", "bundles", "traces")
 
 
@@ -68,9 +70,9 @@ def run(directory: Path) -> Loop:
         url = next(found[1] for line in serving.stdout if (found := re.search(r"base_url: (\S+)/v1", line)))
         watching = Command(directory, "retrain", "--watch", "--config", str(later), "--address", "auto")
         answers, root = list[Answer](), places["bundles"]
-        with Traffic(url, "loop", prompts(KNOWN, 100, 11)).flowing(answers):
+        with Traffic(url, "loop", prompts(KNOWN, 100, 11), CLIENTS).flowing(answers):
             eventually((config.work / "reference.json").exists, "there is a reference")
-        traffic, drifted = Traffic(url, "loop", prompts((*KNOWN, NEW), 100, 12)), time.monotonic()
+        traffic, drifted = Traffic(url, "loop", prompts((*KNOWN, NEW), 100, 12), CLIENTS), time.monotonic()
         with traffic.flowing(answers):
             eventually(lambda: _state(config)["running"], "drift is found")
             drift = _state(config)
@@ -156,13 +158,13 @@ def _service(places: dict[str, Path]) -> dict[str, Any]:
 
 
 def _later(places: dict[str, Path]) -> dict[str, Any]:
-    answers = {"reference": 200, "recent": 200, "min_answers": 200}
+    answers = {"reference": ANSWERS, "recent": ANSWERS, "min_answers": ANSWERS}
     return {
         "target": {"model": "family:target"},
         "draft": "family:draft",
         "work": str(places["work"]),
         "bundles": str(places["bundles"]),
-        "collect": {"traces": str(places["traces"])},
+        "collect": {"traces": str(places["traces"]), "most": ANSWERS},
         "partition": {"embedder": PACKAGED, "max_k": 4},
         "align": {"base_steps": 0, "ranks": [8], "steps": 20, "evaluate_every": 20},
         "router": {"general_prompts": 60, "steps": 60, "batch": 32, "longest": 24, "baselines": False},

@@ -129,6 +129,7 @@ def test_importing_tells_of_a_line_that_is_no_prompt_and_of_a_directory_it_canno
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_imported_traces_are_the_targets_answers_in_the_order_of_the_prompts(small: Path, tmp_path: Path) -> None:
     prompts, home = tmp_path / "prompts.jsonl", tmp_path / "home"
     home.mkdir()
@@ -151,6 +152,7 @@ def test_imported_traces_are_the_targets_answers_in_the_order_of_the_prompts(sma
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_ctrl_c_ends_a_watch_as_it_ends_a_retraining_after_a_look_that_is_kept(tmp_path: Path) -> None:
     work, home = tmp_path / "work", tmp_path / "home"
     home.mkdir()

@@ -105,6 +105,7 @@ def known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_what_a_person_can_mend_reaches_them_and_the_command_fails_as_the_job_did(
     known: Cluster, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_what_a_person_can_mend_reaches_them_and_the_command_fails_as_the_job_di
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 @pytest.mark.parametrize("in_background", [False, True])
 def test_sigterm_as_ctrl_c_stops_the_job_and_says_how_to_go_on(
     known: Cluster, tmp_path: Path, in_background: bool
@@ -141,6 +143,7 @@ def test_sigterm_as_ctrl_c_stops_the_job_and_says_how_to_go_on(
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 @pytest.mark.parametrize(("given", "said"), [(None, "none"), ("0" * 64, "a wrong one")])
 def test_a_missing_or_wrong_token_is_told_with_what_to_set_and_never_shown(
     given: str | None, said: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

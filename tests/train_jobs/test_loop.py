@@ -10,7 +10,7 @@ import pytest
 from core.bundle.store import Bundle, live_version, open_version
 from core.tasks.identity import TaskCentroids, TaskChange, compare
 from tests.serve_app.traffic import gain
-from tests.train_jobs.loop import KNOWN, NEW, Loop
+from tests.train_jobs.loop import ANSWERS, KNOWN, NEW, Loop
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +28,7 @@ def test_every_answer_is_that_without_speculation(looped: Loop) -> None:
 
 def test_drift_was_the_reason(looped: Loop) -> None:
     assert looped.drift["version"] == looped.first
-    assert looped.drift["answers"] >= 200
+    assert looped.drift["answers"] >= ANSWERS
     assert "task mix" in looped.drift["verdict"] or "distance" in looped.drift["verdict"]
 
 

@@ -105,6 +105,7 @@ def test_only_a_directory_that_this_ray_came_with_is_watched(
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_a_killed_retraining_leaves_no_process_and_no_directory(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -34,7 +34,7 @@ from serve_app.local_cluster import free_port
 from serve_app.operations import NoService, deploy_bundle, rollout_report
 from train_jobs.family.corpora import TASKS, items
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # two minutes, and five for the 20 bundles
 
 CONCURRENCY = 6
 PATIENCE = 120.0  # seconds for something that must come true, on a slow machine
