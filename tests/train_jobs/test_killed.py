@@ -21,6 +21,16 @@ pytestmark = pytest.mark.soak  # about twelve minutes on two cores, with the ret
 PATIENCE = 240.0  # seconds; far more than a stage takes on a slow machine
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Retraining:
+    """An undisturbed one, up to its bundle and the report of it."""
+    directory = tmp_path_factory.mktemp("finished")
+    retraining = Retraining(directory, as_short_as_can_be(directory))
+    outcome = retraining.again()
+    assert outcome.returncode == 0, outcome.stderr
+    return retraining
+
+
 def killed_when(retraining: Retraining, home: Path, due: Callable[[], bool]) -> None:
     """Run it until `due`, then kill all its processes."""
     running = Command(home, *retraining.command("retrain")[len(Retraining.TASKSPEC) :])
@@ -47,11 +57,11 @@ def begun(finished: Retraining, directory: Path) -> Retraining:
 
 
 def test_killed_inside_align_between_stages_and_inside_publish(
-    retrained: Retraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Retraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    killed = begun(retrained, tmp_path)
+    killed = begun(finished, tmp_path)
     align, publish = killed.work / "align", killed.work / "publish"
 
     killed_when(killed, tmp_path, lambda: any(align.glob("*/checkpoint.pt")))
@@ -68,11 +78,11 @@ def test_killed_inside_align_between_stages_and_inside_publish(
 
     outcome = killed.again()
     assert outcome.returncode == 0, outcome.stderr
-    assert killed.version == retrained.version
-    assert content(killed.workspace.router()) == content(retrained.workspace.router())
+    assert killed.version == finished.version
+    assert content(killed.workspace.router()) == content(finished.workspace.router())
 
 
-def test_killed_at_ten_random_moments(retrained: Retraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_ten_random_moments(finished: Retraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is published is whole after each of them, or nothing is."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -81,8 +91,8 @@ def test_killed_at_ten_random_moments(retrained: Retraining, tmp_path: Path, mon
         moment = time.monotonic() + moments.uniform(4.0, 30.0)
         killed_when(killed, tmp_path, lambda moment=moment: time.monotonic() >= moment)  # type: ignore[misc]
         live = open_live(killed.bundles).bundle if killed.bundles.exists() else None
-        assert live is None or live.manifest.version == retrained.version
+        assert live is None or live.manifest.version == finished.version
 
     outcome = killed.again()
     assert outcome.returncode == 0, outcome.stderr
-    assert killed.version == retrained.version
+    assert killed.version == finished.version
