@@ -34,7 +34,7 @@ from train_jobs.watch import run_config
 KNOWN, NEW = ("english", "chinese"), "math"
 ADAPTED = "english"  # has an adapter in the first bundle
 ANSWERS = 240  # that a look compares, and that are learned from
-CLIENTS = 4  # at a time; more leave the retraining little of two cores
+CLIENTS = 4  # at a time; one while it retrains, since more leave that little of two cores
 PLACES = ("work", "bundles", "traces")
 
 
@@ -75,11 +75,13 @@ def run(directory: Path) -> Loop:
         traffic, drifted = Traffic(url, "loop", prompts((*KNOWN, NEW), 100, 12), CLIENTS), time.monotonic()
         with traffic.flowing(answers):
             eventually(lambda: _state(config)["running"], "drift is found")
-            drift = _state(config)
-            eventually(lambda: _candidates(root, first), "a candidate is published")
+        drift = _state(config)
+        with traffic._replace(clients=1).flowing(answers):
+            eventually(lambda: _state(config)["retrained"], "the retraining ends")
             published, [version] = time.monotonic(), _candidates(root, first)
             since = ["--since", "1h", "--most", "60", "--config", str(service), "--json"]
             shadow = json.loads(_said(directory, "bundles", "shadow", version, *since))
+        with traffic.flowing(answers):
             _said(directory, "bundles", "deploy", version, "--canary", "25%")
             eventually(lambda: (root / "live").read_text().startswith(version), "every prompt has it")
             swapped = time.monotonic()
@@ -166,7 +168,7 @@ def _later(places: dict[str, Path]) -> dict[str, Any]:
         "bundles": str(places["bundles"]),
         "collect": {"traces": str(places["traces"]), "most": ANSWERS},
         "partition": {"embedder": PACKAGED, "max_k": 4},
-        "align": {"base_steps": 0, "ranks": [8], "steps": 20, "evaluate_every": 20},
+        "align": {"base_steps": 0, "ranks": [8], "steps": 30, "evaluate_every": 30},
         "router": {"general_prompts": 60, "steps": 60, "batch": 32, "longest": 24, "baselines": False},
         "publish": {"live": False},
         "watch": {"every_s": 2} | answers,
