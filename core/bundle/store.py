@@ -5,6 +5,7 @@
     root/manifests/<version>.json the part that serves each task; the version is the hash of the manifest's content
     root/live                     the versions that were live, the newest first, one per line
     root/blocked.json             the versions that no service may serve, and why
+    root/proven/<version>         the versions that a service takes up without a trial (`core.bundle.proven`)
 
 Everything is written by one rename each: parts, then the manifest that names them, then `live`. So a crash leaves the
 previous bundle live. Live is the newest of `live` that is not blocked.

@@ -16,6 +16,7 @@ became harder, so it does not go on for long.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from statistics import NormalDist
@@ -75,8 +76,8 @@ class Records:
             self.found.setdefault(name, Record()).add(answer.share)
 
     def references(self) -> dict[str, Record]:
-        """Those with enough answers."""
-        return {name: record for name, record in self.found.items() if record.answers >= FEWEST}
+        """Those with enough answers, as they are now."""
+        return {name: copy.copy(record) for name, record in self.found.items() if record.answers >= FEWEST}
 
 
 class Worse(NamedTuple):

@@ -198,11 +198,13 @@ def deploy(
 
     No answer fails, waits or changes: those that run keep their drafts, and what nothing uses any more ends. A canary
     gets all prompts once `rollout.canary_answers` drafted answers did no worse. Deployed again it gets another share,
-    or all; deploying the version that serves ends it.
+    or all; deploying the version that serves (`none` without a bundle) ends it, and makes that version live again.
 
     The service judges the first `rollout.trial_answers` answers. If the drafts of a task are accepted less than those
     before, and not by chance (at most 5 % of bundles that are as good), it goes back by itself and blocks the version.
-    A bundle that has served all prompts before is not judged: so you go back by hand.
+    A bundle that has served all prompts before is not judged, also by a service that has started since: so you go back
+    by hand. One that follows a bundle with fewer than 30 drafted answers is not judged, either, and `taskspec status`
+    says so.
 
     A service follows what training publishes without this command, unless `rollout.follow` is false.
 
@@ -212,14 +214,15 @@ def deploy(
     """
     share = _share(canary)
     connect_to_service(address)
+    from serve_app.deployments.rollout_report import NONE
     from serve_app.operations import deploy_bundle, rollout_report
     from serve_app.terminal.progress import step
 
     begun = deploy_bundle(version, share, force)
     with step(Console(stderr=True), begun[0].upper() + begun[1:]):
-        while (found := rollout_report()).state == "starting":
+        while (found := rollout_report()).state in ("starting", "going back"):
             time.sleep(0.5)
-    if version not in (found.version, found.candidate):
+    if version not in (found.version or NONE, found.candidate):
         raise NotDeployed(found.last or "the rollout was lost meanwhile; `taskspec status` shows what serves")
     _print(found.last or begun)
 

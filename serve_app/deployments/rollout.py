@@ -2,11 +2,12 @@
 
 A new bundle's pools and router start beside those that serve. Then ingress replicas begin answers with it: a share of
 them during a canary, else all. Answers that run keep what they began with, and what nothing uses any more ends. The
-answers of the new bundle are its trial (`core.bundle.trial`). Nothing of this shows in an answer, since answers do not
-depend on drafts.
+answers of the new bundle are its trial (`core.bundle.trial`), unless it has proven itself before. Nothing of this shows
+in an answer, since answers do not depend on drafts.
 
 Ingress replicas ask for the plan every second (`follow`), so they go on if the rollout is lost. What it must remember
-is in the store of the Ray cluster, and lasts as long as the service does.
+is in the store of the Ray cluster, and lasts as long as the service does. Which bundles are live, blocked or proven is
+in their directory, for all services.
 """
 
 from __future__ import annotations
@@ -14,45 +15,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import ray.cloudpickle as pickle
-from ray import serve
 from ray.experimental import internal_kv
-from ray.serve.schema import ApplicationStatus, ServeStatus
 
 from core.bundle import store
-from core.bundle.trial import ALL, Answer, Record, Records, Trial, Worse
-from core.errors import ConfigError, TaskSpecError
-from serve_app.deployments.bundle_applications import bundle_targets
+from core.bundle.proven import is_proven, prove
+from core.bundle.trial import ALL, FEWEST, Answer, Record, Records, Trial, Worse
+from core.errors import ConfigError
 from serve_app.deployments.plan import Heard, Plan
-from serve_app.deployments.rollout_report import RolloutReport, State
+from serve_app.deployments.rollout_report import NONE, RolloutReport, State
+from serve_app.deployments.running_applications import NotStarted, end_all_but, start
 from serve_app.deployments.served_models import ServedModels, bundle_root, with_version
 
 FORGOTTEN = 30.0  # seconds after which an ingress replica that says nothing is taken to be gone
-START_SECONDS = 900.0  # for the pools of a bundle; large models take minutes
-POLL_SECONDS = 0.2
-NONE = "none"  # stands for the version of a service without a bundle
 
 logger = logging.getLogger(__name__)
 
 
-class NotStarted(TaskSpecError):
-    """The pools of a bundle did not start."""
-
-
 @dataclass(frozen=True)
 class Kept:
-    """What outlasts a replica of the rollout: the plan; of a bundle on trial the one before and what it is held to;
-    and the versions that have served every prompt and were not rolled back."""
+    """What outlasts a replica of the rollout: all that it has learnt, but for the last answers (`FEWEST` at most)."""
 
     plan: Plan
-    before: ServedModels | None = None
-    references: Mapping[str, Record] | None = None
-    proven: frozenset[str | None] = field(default_factory=frozenset)
+    trial: Trial | None
+    before: ServedModels | None
+    records: Records
+    refused: frozenset[str]
 
 
 class Rollout:
@@ -67,26 +60,31 @@ class Rollout:
         self._config = served.config
         self._key = f"taskspec-rollout-{deployment}".encode()
         self._plan = Plan(time.time_ns(), served)
-        self._records = Records()  # of the bundle that serves; while it is on trial, of the one before
+        self._records = Records()  # of the bundle to go back to
         self._trial: Trial | None = None
-        self._before: ServedModels | None = None  # the bundle to go back to from that on trial
-        self._proven: set[str | None] = {served.version}
-        self._refused: set[str] = set()  # versions that could not be taken up, or were rolled back
+        self._before: ServedModels | None = None  # that bundle while there is a trial; else it is the one that serves
+        self._refused: set[str] = set()  # versions that could not be taken up, were ended or rolled back
         self._last = ""
         self._heard: dict[str, tuple[float, Heard]] = {}
         self._work: asyncio.Task[None] | None = None
         self._doing: State | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._looked_at = self._clean_from = -float("inf")
+        self._unkept = 0  # answers since this was last kept
         kept: bytes | None = internal_kv._internal_kv_get(self._key)
         if kept is not None:
             self._resume(pickle.loads(kept))
+        else:
+            self._prove()
 
     async def follow(self, heard: Heard) -> Plan | None:
         """Called by ingress replicas: takes what they tell, and returns the plan if they follow another one."""
         self._heard[heard.replica] = time.monotonic(), heard
         for version, answer in heard.answers:
             self._observe(version, answer)
+        self._unkept += len(heard.answers)
+        if self._unkept >= FEWEST:
+            self._keep()
         return None if heard.plan == self._plan.number else self._plan
 
     async def deploy(self, version: str, share: float, force: bool) -> str:
@@ -114,7 +112,7 @@ class Rollout:
         reason = store.blocked(self._root).get(version)
         if reason is not None and not force:
             raise ConfigError(f"bundle {version} is blocked: {reason}.\nWrite --force to deploy it all the same.")
-        trial = share > 0.0 or not (force or version in self._proven)
+        trial = share > 0.0 or not (force or self._is_proven(version))
         self._begin("starting", self._take_up(version, share, trial=trial))
         return f"bundle {version} is being taken up"
 
@@ -140,7 +138,7 @@ class Rollout:
             self._look()
         idle = not self._working() and (self._cleaning is None or self._cleaning.done())
         if idle and self._followed() and now >= self._clean_from:
-            self._cleaning = asyncio.create_task(self._end_unused())
+            self._cleaning = asyncio.create_task(end_all_but(self._plan.applications))
 
     @property
     def _state(self) -> State:
@@ -152,13 +150,21 @@ class Rollout:
     def _on_trial(self) -> ServedModels:
         return self._plan.candidate or self._plan.served
 
+    @property
+    def _base(self) -> ServedModels:
+        """The bundle that one on trial is held to, and that is gone back to; without a trial the one that serves."""
+        return self._before or self._plan.served
+
+    def _is_proven(self, version: str) -> bool:
+        return version == self._base.version or is_proven(self._root, version)
+
     def _look(self) -> None:
-        """Take up the live bundle of the directory, if it is another one. A canary waits for the end of a trial."""
-        version, share = store.live_version(self._root), self._config.rollout.canary
-        if version is None or version in self._plan.versions | self._refused:
+        """Take up the live bundle of the directory, if it is another one. A canary or a trial ends without a result."""
+        version = store.live_version(self._root)
+        if version is None or self._working() or version in self._plan.versions | self._refused:
             return
-        if not (self._working() or self._plan.candidate is not None or (share and self._trial is not None)):
-            self._begin("starting", self._take_up(version, share, trial=True))
+        trial = not self._is_proven(version)
+        self._begin("starting", self._take_up(version, self._config.rollout.canary if trial else 0.0, trial=trial))
 
     def _working(self) -> bool:
         return self._work is not None and not self._work.done()
@@ -181,46 +187,57 @@ class Rollout:
         live = store.live_version(self._root)
         try:
             served = await asyncio.to_thread(with_version, self._config, version)
-            await self._start(served)
+            await start(served, await self._in_use())
         except (ConfigError, NotStarted) as error:
             self._refused.add(version)
+            self._keep()
             self._say(f"bundle {version} is not served: {error}")
             return
-        held_to = Trial(self._references(served)) if trial else None
-        if share:
-            self._trial, self._before = held_to, self._plan.served
-            self._go(Plan(time.time_ns(), self._plan.served, served, share))
-            self._say(f"bundle {version} has {share:.0%} of the prompts")
-        else:
-            await self._go_over(served, held_to, live)
+        self._refused.discard(version)
+        if share and self._base.version != self._plan.served.version:
+            with suppress(NotStarted):  # its pools ended when every prompt went to the bundle on trial
+                await start(self._base, await self._in_use())
+        base, references = self._base, self._references(served)
+        if not trial and version != base.version:
+            self._records = Records()
+        self._trial, self._before = (Trial(references), base) if trial else (None, None)
+        if not share:
+            await self._go_over(served, live)
+            return
+        self._go(Plan(time.time_ns(), base, served, share))
+        self._say(f"bundle {version} has {share:.0%} of the prompts")
 
-    async def _go_over(self, served: ServedModels, trial: Trial | None, live: str | None) -> None:
+    async def _in_use(self) -> set[str]:
+        """The applications of the plan. Others may be started from now on: none is being ended."""
+        if self._cleaning is not None:
+            await asyncio.wait([self._cleaning])
+        return self._plan.applications
+
+    async def _go_over(self, served: ServedModels, live: str | None) -> None:
         """Every prompt goes to this bundle from now on, and it is made live, unless another one is by now."""
-        if trial is None:
-            self._before, self._records = None, Records()
-        elif self._trial is None or self._plan.candidate is not None:
-            self._before = self._plan.served
-        self._trial = trial
         self._go(Plan(time.time_ns(), served))
         self._say(f"bundle {served.version} serves every prompt")
+        if self._trial is None:
+            self._prove()
         if store.live_version(self._root) == live != served.version:
             await asyncio.to_thread(store.go_live, self._root, str(served.version))
 
     def _stay(self) -> str:
-        """Keep to the bundle that serves; a canary ends."""
-        now, candidate = self._plan.served, self._plan.candidate
+        """Keep to the bundle that serves; a canary ends, and is not live any more."""
+        now, candidate = self._plan.served.version, self._plan.candidate
         if candidate is None:
-            return f"bundle {now.version} serves already"
+            return f"bundle {now or NONE} serves already"
         self._trial, self._before = None, None
-        self._refused.add(str(candidate.version))  # or it would be followed again if it is live
-        self._go(Plan(time.time_ns(), now))
+        self._refused.add(str(candidate.version))
+        self._go(Plan(time.time_ns(), self._plan.served))
         self._say(f"the canary of bundle {candidate.version} was ended")
+        if now is not None and store.live_version(self._root) == candidate.version:
+            self._begin("going back", asyncio.to_thread(store.go_live, self._root, now))
         return self._last
 
     def _reshare(self, candidate: ServedModels, share: float) -> str:
         if not share:
-            live = store.live_version(self._root)
-            self._begin("starting", self._go_over(candidate, self._trial, live))
+            self._begin("starting", self._go_over(candidate, store.live_version(self._root)))
             return f"bundle {candidate.version} goes from a canary to every prompt"
         self._go(Plan(time.time_ns(), self._plan.served, candidate, share))
         self._say(f"bundle {candidate.version} has {share:.0%} of the prompts")
@@ -231,37 +248,17 @@ class Rollout:
 
         One that replaces another on trial is held to the same, or else drafts could get worse little by little.
         """
-        if self._trial is None:
-            known, before = self._records.references(), self._plan.served
-        else:
-            known, before = self._trial.references, self._before or self._plan.served
-        return known if served.router == before.router else {ALL: known[ALL]} if ALL in known else {}
-
-    async def _start(self, served: ServedModels) -> None:
-        """Start the pools and the router that do not run yet. Raises `NotStarted`."""
-        if self._cleaning is not None:
-            await asyncio.wait([self._cleaning])  # it may be ending one of them
-        running = _running(await asyncio.to_thread(serve.status))
-        missing = [one for one in bundle_targets(served) if one.name not in running]
-        if not missing:
-            return
-        await asyncio.to_thread(serve.run_many, missing, wait_for_applications_running=False)
-        names, deadline = {one.name for one in missing}, time.monotonic() + START_SECONDS
-        while not names <= _running(found := await asyncio.to_thread(serve.status)):
-            for name in names & found.applications.keys():
-                if found.applications[name].status == ApplicationStatus.DEPLOY_FAILED:
-                    raise NotStarted(f"{name}: {found.applications[name].message}")
-            if time.monotonic() > deadline:
-                waiting = ", ".join(sorted(names - _running(found)))
-                raise NotStarted(
-                    f"{waiting}: not running after {START_SECONDS:.0f} s; `serve status` says what is missing"
-                )
-            await asyncio.sleep(POLL_SECONDS)
+        known = self._records.references()
+        return known if served.router == self._base.router else {ALL: known[ALL]} if ALL in known else {}
 
     def _observe(self, version: str | None, answer: Answer) -> None:
-        candidate, trial, limits = self._plan.candidate, self._trial, self._config.rollout
-        if version == self._plan.served.version and (trial is None or candidate is not None):
+        candidate, limits = self._plan.candidate, self._config.rollout
+        if version == self._plan.served.version == self._base.version:
             self._records.add(answer)
+            references = {} if candidate is None else self._references(candidate)
+            if references and self._trial is not None and not self._trial.references:
+                self._trial = Trial(references)  # till now there was nothing to hold the canary to
+        trial = self._trial
         if trial is None or version != self._on_trial.version:
             return
         worse = trial.observe(answer)
@@ -270,28 +267,34 @@ class Rollout:
         if worse is not None:
             self._begin("going back", self._go_back(worse))
         elif candidate is not None and trial.answers >= limits.canary_answers:
-            self._begin("starting", self._go_over(candidate, trial, store.live_version(self._root)))
+            self._begin("starting", self._go_over(candidate, store.live_version(self._root)))
         elif candidate is None and trial.answers >= limits.trial_answers:
             self._pass(trial)
 
     def _pass(self, trial: Trial) -> None:
         self._records, self._trial, self._before = trial.records, None, None
         self._go(self._plan)
-        self._say(f"bundle {self._plan.served.version} has passed its trial of {trial.answers} answers")
+        self._prove()
+        how = f"has passed its trial of {trial.answers} answers"
+        if not trial.references:
+            how = f"serves every prompt, not judged: the one before had fewer than {FEWEST} drafted answers"
+        self._say(f"bundle {self._plan.served.version} {how}")
 
     async def _go_back(self, worse: Worse) -> None:
-        """Serve the bundle before that on trial, and block that one."""
-        version, before = str(self._on_trial.version), self._before
-        assert before is not None
+        """Block the bundle on trial, and serve the one before."""
+        version, base = str(self._on_trial.version), self._base
         self._say(f"bundle {version} is rolled back: {worse}")
         self._refused.add(version)
-        self._proven.discard(version)
+        self._keep()
+        work = asyncio.to_thread(store.block, self._root, version, str(worse))
+        blocking = asyncio.gather(work, return_exceptions=True)  # at once; but who publishes may hold the lock for long
         with suppress(NotStarted):  # answers without drafts are slower and as good
-            await self._start(before)
+            await start(base, await self._in_use())
         self._trial, self._before = None, None
-        self._go(Plan(time.time_ns(), before))
-        self._say(f"bundle {version} was rolled back and is blocked: {worse}")
-        await asyncio.to_thread(store.block, self._root, version, str(worse))
+        self._go(Plan(time.time_ns(), base))
+        [error] = await blocking
+        how = "is blocked" if error is None else f"could not be blocked ({error})"
+        self._say(f"bundle {version} was rolled back and {how}: {worse}")
 
     def _followed(self) -> bool:
         """Whether every ingress replica follows the plan, and no answer uses another bundle."""
@@ -300,35 +303,33 @@ class Rollout:
             one.plan == self._plan.number and one.running <= self._plan.versions for one in heard
         )
 
-    async def _end_unused(self) -> None:
-        """Take down pools and routers that are not in the plan."""
-        for name, application in (await asyncio.to_thread(serve.status)).applications.items():
-            ours = name.startswith(("draft-", "router@")) and name not in self._plan.applications
-            if ours and application.status != ApplicationStatus.DELETING:
-                try:
-                    await asyncio.to_thread(serve.delete, name)
-                except Exception:  # the controller was lost, or it drains for long: the next time
-                    logger.exception("ending %s", name)
+    def _prove(self) -> None:
+        """Remember in the directory that the bundle that serves has no need of a trial any more."""
+        if self._plan.served.version is not None:
+            try:
+                prove(self._root, self._plan.served.version)
+            except OSError as error:  # read-only, as that of an installed package may be: only a trial more some day
+                logger.warning("bundle %s is not noted as proven: %s", self._plan.served.version, error)
 
     def _go(self, plan: Plan) -> None:
         """Follow this plan from now on, and keep it."""
-        if self._trial is None and plan.candidate is None:
-            self._proven.add(plan.served.version)
         self._plan = plan
-        references = None if self._trial is None else self._trial.references
-        kept = Kept(plan, self._before, references, frozenset(self._proven))
-        internal_kv._internal_kv_put(self._key, pickle.dumps(kept), overwrite=True)
+        self._keep()
+
+    def _keep(self) -> None:
+        self._unkept = 0
+        kept = Kept(self._plan, self._trial, self._before, self._records, frozenset(self._refused))
+        try:
+            internal_kv._internal_kv_put(self._key, pickle.dumps(kept), overwrite=True)
+        except Exception:  # the head of the cluster is lost for now: the next time
+            logger.exception("the store of the cluster")
 
     def _resume(self, kept: Kept) -> None:
-        """Go on after this replica was lost. A trial begins anew, held to the same."""
-        self._plan, self._before, self._proven = kept.plan, kept.before, set(kept.proven)
-        self._trial = None if kept.references is None else Trial(kept.references)
+        """Go on after this replica was lost."""
+        self._plan, self._trial, self._before = kept.plan, kept.trial, kept.before
+        self._records, self._refused = kept.records, set(kept.refused)
         self._clean_from = time.monotonic() + FORGOTTEN  # until all ingress replicas were heard again
 
     def _say(self, what: str) -> None:
         self._last = what
         logger.info("%s", what)
-
-
-def _running(status: ServeStatus) -> set[str]:
-    return {name for name, one in status.applications.items() if one.status == ApplicationStatus.RUNNING}

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from core.bundle.trial import ALL, Record
 
+NONE = "none"  # stands for the version of a service without a bundle
 State = Literal["steady", "starting", "canary", "trial", "going back"]
 
 

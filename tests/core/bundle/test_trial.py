@@ -62,6 +62,15 @@ def test_what_has_too_few_answers_is_held_to_nothing() -> None:
     assert set(references(FEWEST * 2, rng)) == {ALL}  # 20 answers of each task
 
 
+def test_a_reference_does_not_change_with_the_answers_after_it() -> None:
+    records = Records()
+    for _ in range(FEWEST):
+        records.add(Answer("math", 10, 8))
+    found = records.references()
+    records.add(Answer("math", 10, 0))
+    assert (found[ALL].answers, found["math"].mean) == (FEWEST, pytest.approx(0.8))
+
+
 def test_the_finding_names_the_task_and_both_figures() -> None:
     assert "in 12 answers of math, those before 0.70" in str(Worse("math", 12, 0.2, 0.7))
     assert "in 12 answers, those before" in str(Worse(ALL, 12, 0.2, 0.7))

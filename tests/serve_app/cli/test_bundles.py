@@ -12,7 +12,9 @@ import pytest
 from core.bundle.manifest import Manifest
 from core.bundle.store import publish, rollback
 from core.tasks.identity import TaskCentroids
+from serve_app import operations
 from serve_app.cli.main import main
+from serve_app.deployments.rollout_report import RolloutReport
 from tests.core.bundle.bundles import NAMES, publish_adapters
 
 
@@ -134,3 +136,32 @@ def test_prune_keeps_what_was_live_last_and_tells_what_it_deleted(published: lis
 def test_prune_makes_no_directory(tmp_path: Path, bundles: Any) -> None:
     assert bundles("prune", "--keep", "1") == (0, "nothing to delete\n")
     assert not (tmp_path / "bundles").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "candidate", "asked", "code"),
+    [
+        (None, None, "none", 0),
+        ("v1", None, "v1", 0),
+        ("v1", "v2", "v2", 0),
+        ("v1", None, "none", 1),
+        (None, None, "v1", 1),
+    ],
+)
+def test_deploy_tells_whether_the_service_has_the_bundle(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    version: str | None,
+    candidate: str | None,
+    asked: str,
+    code: int,
+) -> None:
+    reports = [
+        RolloutReport(version, candidate, 0.0, state, "what happened", {}, {}, {}) for state in ("going back", "steady")
+    ]
+    monkeypatch.setattr("serve_app.cli.bundles.connect_to_service", lambda _: None)
+    monkeypatch.setattr("serve_app.cli.bundles.time.sleep", lambda _: None)
+    monkeypatch.setattr(operations, "deploy_bundle", lambda *_: "begun")
+    monkeypatch.setattr(operations, "rollout_report", lambda: reports.pop(0))
+    ended, said = run(capsys, monkeypatch, "deploy", asked)
+    assert (ended, "what happened" in said, reports) == (code, True, [])
