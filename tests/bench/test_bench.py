@@ -99,6 +99,7 @@ def test_an_answer_that_differs_is_told_when_all_is_measured() -> None:
     decode.check([place])
 
 
+@pytest.mark.soak
 def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None:
     items = [item._replace(slot=GENERAL) for item in held_out(1)[:2]]
     [draft] = processes({GENERAL: None}).values()

@@ -111,6 +111,7 @@ def test_answers_held_to_a_schema_are_valid(asked: list[Body], plain: list[Body]
         jsonschema.validate(value, RESULT)
 
 
+@pytest.mark.soak
 def test_draft_killed_mid_answer_changes_nothing(service: Service) -> None:
     """Ten long answers in two waves; in each the replica that drafts for them dies once it has proposed."""
     free = [way for way in WAYS if way.keys().isdisjoint({"response_format", "guided_regex", "stop_token_ids"})]

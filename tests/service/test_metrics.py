@@ -25,6 +25,7 @@ def exported(name: str, application: str, **tags: str) -> list[float]:
     return [float(value) for labels, value in lines if wanted.items() <= set(re.findall(r'(\w+)="([^"]*)"', labels))]
 
 
+@pytest.mark.soak
 def test_what_engines_and_the_ingress_count_is_exported(service: Service) -> None:
     task = service.tasks[0]
     service.answer(

@@ -10,7 +10,7 @@ from train_jobs.workspace import Workspace
 
 @pytest.fixture(scope="session")
 def looped(tmp_path_factory: pytest.TempPathFactory) -> loop.Loop:
-    """Gone around once; nothing runs any more."""
+    """Gone around once; nothing of it runs any more."""
     return loop.run(tmp_path_factory.mktemp("loop"))
 
 

@@ -33,7 +33,7 @@ from train_jobs.watch import run_config
 
 KNOWN, NEW = ("english", "chinese"), "math"
 ADAPTED = "english"  # has an adapter in the first bundle
-ANSWERS = 240  # that a look compares, and that are learned from
+ANSWERS = 180  # that a look compares, and that are learned from
 CLIENTS = 4  # at a time; one while it retrains, since more leave that little of two cores
 PLACES = ("work", "bundles", "traces")
 
@@ -42,7 +42,8 @@ class Loop(NamedTuple):
     """What happened since the traffic changed, and the configuration of the retraining that followed.
 
     `before` ends when the new bundle is published, `after` begins when it has every prompt. `drift` is what the watch
-    knew when it began to retrain; `shadow` and `status` are what these commands told.
+    knew when it began to retrain; `shadow` and `status` are what these commands told, and `left` is what
+    runs or lies about once Ctrl-C has ended service and watch.
     """
 
     config: RetrainConfig
@@ -55,6 +56,7 @@ class Loop(NamedTuple):
     drift: dict[str, Any]
     shadow: dict[str, Any]
     status: dict[str, Any]
+    left: list[str]
 
 
 def run(directory: Path) -> Loop:
@@ -72,27 +74,29 @@ def run(directory: Path) -> Loop:
         answers, root = list[Answer](), places["bundles"]
         with Traffic(url, "loop", prompts(KNOWN, 100, 11), CLIENTS).flowing(answers):
             eventually((config.work / "reference.json").exists, "there is a reference")
-        traffic, drifted = Traffic(url, "loop", prompts((*KNOWN, NEW), 100, 12), CLIENTS), time.monotonic()
+        traffic, drifted = Traffic(url, "loop", prompts((*KNOWN, NEW), 60, 12), CLIENTS), time.monotonic()
         with traffic.flowing(answers):
             eventually(lambda: _state(config)["running"], "drift is found")
         drift = _state(config)
         with traffic._replace(clients=1).flowing(answers):
-            eventually(lambda: _state(config)["retrained"], "the retraining ends")
+            eventually(lambda: _candidates(root, first), "a candidate is published")
             published, [version] = time.monotonic(), _candidates(root, first)
-            since = ["--since", "1h", "--most", "60", "--config", str(service), "--json"]
+            since = ["--since", "1h", "--most", "40", "--config", str(service), "--json"]
             shadow = json.loads(_said(directory, "bundles", "shadow", version, *since))
         with traffic.flowing(answers):
-            _said(directory, "bundles", "deploy", version, "--canary", "25%")
+            _said(directory, "bundles", "deploy", version, "--canary", "50%")
             eventually(lambda: (root / "live").read_text().startswith(version), "every prompt has it")
             swapped = time.monotonic()
-            time.sleep(15)
+            time.sleep(10)
             status = json.loads(_said(directory, "status", "--json"))
             after = (swapped, time.monotonic())
         asked = {one.number for one in answers if one.at >= drifted}
         plain = traffic.plain_answers(asked)
         for command in (watching, serving):
+            command.processes()
             command.process.send_signal(signal.SIGINT)
             command.process.communicate(timeout=120)
+        left = [*watching.left(), *serving.left()]
     finally:
         for command in (watching, serving):
             if command is not None:
@@ -108,6 +112,7 @@ def run(directory: Path) -> Loop:
         drift=drift,
         shadow=shadow,
         status=status,
+        left=left,
     )
 
 
@@ -155,7 +160,7 @@ def _service(places: dict[str, Path]) -> dict[str, Any]:
         "draft": {"model": "family:draft", "num_speculative_tokens": 6},
         "bundle": str(places["bundles"]),
         "traces": {"directory": str(places["traces"]), "flush_seconds": 1},
-        "rollout": {"every_s": 0.5, "canary_answers": 60, "trial_answers": 150},
+        "rollout": {"every_s": 0.5, "canary_answers": 30, "trial_answers": 150},
     }
 
 
@@ -168,10 +173,10 @@ def _later(places: dict[str, Path]) -> dict[str, Any]:
         "bundles": str(places["bundles"]),
         "collect": {"traces": str(places["traces"]), "most": ANSWERS},
         "partition": {"embedder": PACKAGED, "max_k": 4},
-        "align": {"base_steps": 0, "ranks": [8], "steps": 30, "evaluate_every": 30},
+        "align": {"base_steps": 0, "ranks": [8], "steps": 30, "evaluate_every": 30, "budget": 1024},
         "router": {"general_prompts": 60, "steps": 60, "batch": 32, "longest": 24, "baselines": False},
         "publish": {"live": False},
-        "watch": {"every_s": 2} | answers,
+        "watch": {"every_s": 1} | answers,
     }
 
 

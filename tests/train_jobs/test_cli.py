@@ -179,6 +179,7 @@ def test_ctrl_c_ends_a_watch_as_it_ends_a_retraining_after_a_look_that_is_kept(t
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_ctrl_c_in_a_stage_ends_with_a_line_that_says_how_to_go_on_and_leaves_nothing_running(
     small: Path, tmp_path: Path
 ) -> None:

@@ -54,3 +54,7 @@ def test_the_new_bundle_is_live_and_drafts_better(looped: Loop) -> None:
     sys.stdout.write(f"tokens per target pass: {gains}\n")
     assert gains[(NEW,)] >= 1.25
     assert gains[KNOWN] >= 0.95
+
+
+def test_ctrl_c_leaves_nothing(looped: Loop) -> None:
+    assert looped.left == []

@@ -212,6 +212,7 @@ run(Path(sys.argv[1]), TINY, on_step=on_step)
 """
 
 
+@pytest.mark.soak
 def test_a_killed_process_leaves_what_another_goes_on_from(
     tmp_path: Path, undisturbed: tuple[Alignment, dict[str, bytes]]
 ) -> None:

@@ -249,6 +249,7 @@ def run_jobs(service: RunningService) -> str:
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     small, home = tmp_path / "small.yaml", tmp_path / "home"
     scaled = "ingress: {actors: {autoscaling: {min_replicas: 1}}}\n"  # Ray is imported to check it

@@ -243,6 +243,7 @@ def test_an_answer_that_is_none_is_an_error(broken: ThreadingHTTPServer, status:
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_the_demo_answers_every_task_exactly_and_leaves_nothing(tmp_path: Path) -> None:
     most = 1 + load_config("family").draft.num_speculative_tokens
     demo = Command(tmp_path, "demo", "--config", "family", "--prompts-per-task", "1", "--json")

@@ -120,6 +120,7 @@ def test_every_step_is_reported(small: Fitted) -> None:
     assert small.reports == [(step, SMALL["steps"], "router") for step in range(1, SMALL["steps"] + 1)]
 
 
+@pytest.mark.soak
 def test_the_same_inputs_give_the_same_bytes(stage: Stage, tmp_path: Path) -> None:
     for name in ("one", "other"):
         fitted(stage, tmp_path / name, steps=3)
@@ -133,6 +134,7 @@ def test_without_general_prompts_the_threshold_is_the_lowest(stage: Stage, tmp_p
     assert not any(routing.confusion[-1])
 
 
+@pytest.mark.soak
 def test_baselines_stand_beside_it(stage: Stage, tmp_path: Path) -> None:
     routing, _, reports = fitted(stage, tmp_path, steps=2, batch=4, baselines=True)
     assert [classifier.name for classifier in routing.classifiers] == ["router", "BERT-mini", "nearest centroid"]
