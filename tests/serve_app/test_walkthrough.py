@@ -27,7 +27,7 @@ from tests.serve_app.command import ROOT
 from tests.serve_app.traffic import Answer, Span, Traffic, eventually, gain, prompts
 from train_jobs.family.corpora import TASKS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # a quarter of an hour: two retrainings beside a service
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # half an hour: two retrainings beside a service
 
 README = ROOT / "serve_app" / "README.md"
 SECTION = "## A service that learns from its traffic"

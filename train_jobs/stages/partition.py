@@ -11,7 +11,6 @@ import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from safetensors.numpy import load, save
 from core.bundle import atomic_files
 from core.errors import TooFewPrompts
 from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
-from core.tasks.embedding import Encode, Matrix, sentence_encoder
+from core.tasks.embedding import Matrix, sentence_encoder
 from core.tasks.identity import Recognised, TaskCentroids, recognise
 from train_jobs.artefacts import CHANGES, SPLITS, Split, TaskAssignment, save_embeddings, write_json
 from train_jobs.config import RetrainConfig
@@ -144,15 +143,10 @@ class Encoder:
     def __init__(self, work: Workspace) -> None:
         config, texts = work.config.partition, prompt_texts(work)
         self._texts = [text for split in SPLITS for text in texts[split]]
-        self._encode = _encoder(config.embedder, "cuda" if config.worker.num_gpus else "cpu")
+        self._encode = sentence_encoder(config.embedder, "cuda" if config.worker.num_gpus else "cpu")
         self._blocks = Blocks(work)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         numbers = batch["number"].tolist()
         self._blocks.keep(numbers, self._encode([self._texts[number] for number in numbers]))
         return {"number": batch["number"]}
-
-
-@cache
-def _encoder(model: str, device: str) -> Encode:
-    return sentence_encoder(model, device)

@@ -124,7 +124,7 @@ def test_embeddings_pass_through_files_of_the_stage_and_not_through_ray(
     count, told = sum(map(len, texts.values())), np.concatenate([vectors(FIRST) for _ in SPLITS])
     known = iter(told[[130, 131, *range(130), *range(132, count)]])  # in the order in which they are asked for
     monkeypatch.setattr(partition, "prompt_texts", lambda _: texts)
-    monkeypatch.setattr(partition, "_encoder", lambda *_: lambda asked: np.stack([next(known) for _ in asked]))
+    monkeypatch.setattr(partition, "sentence_encoder", lambda *_: lambda asked: np.stack([next(known) for _ in asked]))
     encoder = partition.Encoder(work)
     for block in (range(130, 132), range(130), range(132, count)):  # as workers that are not equally fast
         numbers = np.array(block)
