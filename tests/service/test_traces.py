@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_a_replay_predicts_what_the_service_measures_of_a_draft(service: Service
     asked = [
         chat(item.prompt, seed=SEED + 3, temperature=number % 2, max_tokens=80)
         | {"speculation": {"task": task, "num_speculative_tokens": length}}
-        for number, item in enumerate(prompts(36, seed=9))
+        for number, item in enumerate(prompts(120, seed=9))
     ]
     for body in asked:
         service.answer(body)
@@ -79,4 +80,5 @@ def test_a_replay_predicts_what_the_service_measures_of_a_draft(service: Service
     replayed = total(score_draft(draft, traces, terms))
     assert replayed.proposed > 1000
     shares = [sum(one.accepted for one in measured) / sum(one.proposed for one in measured), replayed.acceptance_rate]
+    sys.stdout.write(f"accepted in service and replayed: {shares}\n")
     assert shares[0] == pytest.approx(shares[1], abs=0.01)
