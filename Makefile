@@ -27,7 +27,7 @@ test: lint  ## lint, then the tests, 15 minutes on two cores
 	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not soak"
 	$(PYTEST) -m "cluster and not soak"
 
-soak: $(READY)  ## the long tests, two hours: whole retrainings, killed ones, more cases of the same properties
+soak: $(READY)  ## the long tests, well over an hour: whole retrainings, killed ones, more cases of the same properties
 	$(PYTEST) -m soak
 
 clients: $(READY) $(TRIED) $(CLIENTS)/ready  ## others' clients, lm-eval and schemathesis against a service, 10 to 20 minutes

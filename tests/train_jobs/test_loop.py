@@ -50,6 +50,8 @@ def test_the_new_bundle_is_live_and_drafts_better(looped: Loop) -> None:
     assert live_version(looped.config.bundles) == looped.status["bundle"] == looped.version
     assert (looped.shadow["candidate"], looped.shadow["against"]) == (looped.version, looped.first)
     assert looped.shadow["verdict"] == "better"
+    replayed = looped.shadow["all"]["tokens_per_pass"]
+    assert replayed["candidate"]["value"] >= 1.25 * replayed["against"]["value"]
     gains = {tasks: gain(looped.answers, tasks, looped.before, looped.after) for tasks in (KNOWN, (NEW,))}
     sys.stdout.write(f"tokens per target pass: {gains}\n")
 

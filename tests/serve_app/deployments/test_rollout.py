@@ -104,6 +104,17 @@ class Running(NamedTuple):
         assert answers
         assert all(tokens == self.expected[number] for number, tokens in answers)
 
+    def with_canary(self, place: Path, factor: float) -> str:
+        """Give a quarter of the prompts to a bundle whose draft of the task is nearly the present one; its version."""
+        own = self.own[self.task]
+        assert own is not None
+        before = eventually(lambda report: report.state == "steady" and judged(report)).version
+        version = self.root.publish(self.own | {self.task: self.root.nearly(own, place, factor)}, live=False)
+        deploy_bundle(version, 0.25, force=False)
+        report = eventually(lambda report: report.candidate == version and report.state != "starting")
+        assert (report.version, report.state) == (before, "canary")
+        return version
+
 
 async def ask(
     url: str,
@@ -240,16 +251,8 @@ def test_a_worse_bundle_is_rolled_back_and_blocked(running: Running) -> None:
 
 def test_a_canary_gets_its_share_and_then_every_prompt_whatever_is_killed(running: Running, tmp_path: Path) -> None:
     """The rollout is lost, then Serve's controller, then a draft pool."""
-    own = running.own[running.task]
-    assert own is not None
     with running.answering():
-        before = eventually(lambda report: report.state == "steady" and judged(report)).version
-        version = running.root.publish(
-            running.own | {running.task: running.root.nearly(own, tmp_path / "own", 0.98)}, live=False
-        )
-        deploy_bundle(version, 0.25, force=False)
-        report = eventually(lambda report: report.candidate == version and report.state != "starting")
-        assert (report.version, report.state) == (before, "canary")
+        version = running.with_canary(tmp_path / "own", 0.98)
         for victim in ("Rollout", "ServeController", "DraftPool"):
             kill(victim)
         eventually(lambda report: report.version == version)
@@ -258,16 +261,9 @@ def test_a_canary_gets_its_share_and_then_every_prompt_whatever_is_killed(runnin
 
 def test_a_canary_outlives_the_ingress(running: Running, tmp_path: Path) -> None:
     """There is one: what it was answering is lost with it, and nothing else."""
-    own, lost = running.own[running.task], list[str]()
-    assert own is not None
+    lost = list[str]()
     with running.answering(lost) as answered:
-        before = eventually(lambda report: report.state == "steady" and judged(report)).version
-        version = running.root.publish(
-            running.own | {running.task: running.root.nearly(own, tmp_path / "own", 1.01)}, live=False
-        )
-        deploy_bundle(version, 0.25, force=False)
-        report = eventually(lambda report: report.candidate == version and report.state != "starting")
-        assert (report.version, report.state) == (before, "canary")
+        version = running.with_canary(tmp_path / "own", 1.01)
         kill("SpeculativeIngress")
         served = answered()
         eventually(lambda report: report.version == version)

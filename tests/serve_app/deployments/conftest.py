@@ -1,0 +1,36 @@
+"""The rollout of these tests, whose Serve and whose store of Ray are faked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from serve_app.deployments import rollout, running_applications
+from tests.serve_app.deployments.rollout_place import Place, Serve
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Place]:
+    kept: dict[bytes, bytes] = {}
+    fake = SimpleNamespace(
+        _internal_kv_get=kept.get, _internal_kv_put=lambda key, value, **_: kept.update({key: value})
+    )
+    monkeypatch.setattr(rollout, "internal_kv", fake)
+    monkeypatch.setattr(
+        running_applications,
+        "bundle_targets",
+        lambda served: [SimpleNamespace(name=name) for name in sorted(served.applications)],
+    )
+    serve = Serve()
+    monkeypatch.setattr(running_applications, "serve", serve)
+    monkeypatch.setattr(running_applications, "POLL_SECONDS", 0.0)
+
+    def made(**settings: object) -> Place:
+        place = Place(tmp_path, serve, **settings)
+        monkeypatch.setattr(rollout, "with_version", lambda _, version: place.models(version))
+        return place
+
+    return made
