@@ -1,23 +1,43 @@
 """What Serve's HTTP proxies do before anything else. `RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH` names `middlewares`.
 
 A proxy writes `x-request-id` into every response, as the request has it: here it gets a good one first. Proxies also
-tell anybody which applications there are, at a path of their own that no client needs.
+tell anybody which applications there are, at a path of their own that no client needs. And they read HTTP with h11.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import HTTP_PROTOCOLS, Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serve_app.access.request_ids import number
 
 CALLBACK = f"{__name__}:middlewares"
 ROUTES = "/-/routes"
+HEADER_BYTES_READ = 1 << 17  # twice what the ingress takes, so that it refuses most in its own words
 
 
 def middlewares() -> list[Middleware]:
+    """Serve calls this in every proxy, before it starts the server there, whose protocol it leaves to uvicorn."""
+    HTTP_PROTOCOLS["auto"] = f"{__name__}:{Http.__name__}"
     return [Middleware(Numbering)]
+
+
+class Http(H11Protocol):
+    """HTTP by h11, as uvicorn's choice, httptools, fails clients.
+
+    With httptools, a request that offers another protocol has no body, as Java's clients and `curl --http2` do; and a
+    client of HTTP/1.0 is sent chunks, which it cannot read. There are no WebSockets here, so none is opened.
+    """
+
+    def __init__(self, config: Config, *arguments: Any, **named: Any) -> None:
+        config.h11_max_incomplete_event_size = HEADER_BYTES_READ
+        super().__init__(config, *arguments, **named)
+        self.ws_protocol_class = None
 
 
 class Numbering:

@@ -13,6 +13,8 @@ from core.errors import InvalidRequest
 from serve_app.openai.fields import FIELD_ERROR
 from serve_app.openai.service import Overloaded
 
+Place = tuple[str | int, ...]  # the fields and indices that lead to a value of a body
+
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _OWN = frozenset({"core", "serve_app"})  # packages
 
@@ -27,6 +29,8 @@ def describe(error: Exception) -> tuple[int, dict[str, str], dict[str, object]]:
         case Overloaded():
             headers = {"Retry-After": str(error.retry_after_s)}
             return error.status, headers, _body(str(error), error.status, None, "overloaded")
+        case HTTPException(__cause__=InvalidRequest() as fault):  # FastAPI's of what reading the body raised
+            return describe(fault)
         case HTTPException():
             return error.status_code, dict(error.headers or {}), _body(error.detail, error.status_code, None, None)
     return 500, {}, _body("the service failed while answering", 500, None, None)
@@ -49,17 +53,17 @@ def first_fault(faults: Sequence[Any]) -> InvalidRequest:
     fault = faults[0]
     context = fault.get("ctx", {})
     if fault["type"] == FIELD_ERROR:
-        return InvalidRequest(_path((*fault["loc"], context["field"])), context["message"])
-    path = _path(fault["loc"])
+        return InvalidRequest(path_of((*fault["loc"][1:], context["field"])), context["message"])
+    path = path_of(fault["loc"][1:])
     if fault["type"] == "missing" and path is not None:
         return InvalidRequest(path, f"'{path}' is required")
     return InvalidRequest(path, f"'{path}': {fault['msg']}" if path else "the body must be a JSON object")
 
 
-def _path(location: tuple[str | int, ...]) -> str | None:
-    """("body", "messages", 0, "<parts>", "text") -> "messages[0].text"."""
+def path_of(place: Place) -> str | None:
+    """("messages", 0, "<parts>", "text") -> "messages[0].text"; None for the body itself."""
     path = ""
-    for step in location[1:]:
+    for step in place:
         if isinstance(step, int):
             path += f"[{step}]"
         elif not step.startswith("<"):

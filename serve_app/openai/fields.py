@@ -49,7 +49,7 @@ class Fields(BaseModel):
         known = cls.names()
         for name, value in data.items():
             cls._check_name(name, value)
-        return {name: value for name, value in data.items() if name in known and value is not None}
+        return {name: whole(value) for name, value in data.items() if name in known and value is not None}
 
     @classmethod
     def _check_name(cls, name: str, value: object) -> None:
@@ -62,6 +62,15 @@ class Fields(BaseModel):
         if value not in cls.unsupported[name]:
             inert = "".join(f" or send {json.dumps(inert)}" for inert in cls.unsupported[name])
             raise field_error(name, f"'{name}' is not supported; leave it out{inert}")
+
+
+def whole(value: object) -> object:
+    """6 for 6.0, alone or in a list: JSON has one kind of number, and some languages write all of them so."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list) and value and isinstance(value[0], float):
+        return [int(entry) if isinstance(entry, float) and entry.is_integer() else entry for entry in value]
+    return value
 
 
 def field_error(field: str, message: str) -> PydanticCustomError:

@@ -1,4 +1,4 @@
-"""Clients that cannot share an environment with the others: instructor, and those in JavaScript."""
+"""Clients that cannot share an environment with the others: instructor, and those in JavaScript and Java."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 INSTALLED = ROOT / "build" / "clients"
 INSTRUCTOR = INSTALLED / "instructor" / "bin" / "python"
 PACKAGES = INSTALLED / "node"
-NODE = shutil.which("node")
+NODE, JAVA = shutil.which("node"), shutil.which("java")
 ASKED = json.dumps(
     {"say": SAY, "messages": MESSAGES, "tool": TOOL, "schema": Weather.model_json_schema(), "report": REPORT}
 )
@@ -69,3 +69,20 @@ def test_vercels_ai_sdk(service: Service, scripted: Service) -> None:
     assert answers["parsed_streamed"] == answers["parsed"]
     said = {"cities": ["Oslo"], "reasoning": "One place, one call.", "text": "It is seven degrees."}
     assert answers["agent"] == said
+
+
+@pytest.mark.skipif(JAVA is None, reason="Java is not installed")
+def test_javas_own_client(service: Service) -> None:
+    command = [JAVA, HERE / "JavaClient.java", service.v1, service.model, SAY]
+    ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    statuses, bodies = zip(*(line.split(" ", 1) for line in ended.stdout.splitlines()), strict=True)
+    assert statuses == ("200",) * 5, bodies
+    chat, stream, completion, response, message = bodies
+    chunks = [json.loads(event) for event in stream.split("data: ")[1:-1]]
+    said = json.loads(chat)["choices"][0]["message"]["content"]
+    assert said
+    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"]) == said
+    assert json.loads(completion)["choices"][0]["text"]
+    assert json.loads(response)["output"][0]["content"][0]["text"]
+    assert json.loads(message)["content"][0]["text"]

@@ -1,13 +1,37 @@
-"""What Serve's proxies do first."""
+"""What Serve's proxies do first, and how they read HTTP."""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
 import httpx2 as httpx
+import pytest
+import uvicorn
 from ray.serve._private.http_util import RequestIdMiddleware, validate_http_proxy_callback_return
 from ray.serve._private.utils import call_function_from_import_path
 from starlette.responses import PlainTextResponse
 
-from serve_app.access.proxy import CALLBACK, Numbering
+from serve_app.access.middleware import MAX_HEADER_BYTES
+from serve_app.access.proxy import CALLBACK, HEADER_BYTES_READ, Numbering, middlewares
+from serve_app.api.app import create_app
+from tests.serve_app.scripted import ScriptedService
+
+CHAT: dict[str, Any] = {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"model": "org/toy", "prompt": "the answer"},
+    "/v1/responses": {"model": "org/toy", "input": "the answer"},
+    "/v1/messages": {**CHAT, "max_tokens": 8},
+    "/v1/messages/count_tokens": CHAT,
+    "/tokenize": {"prompt": "the answer"},
+}
+H2C = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+PATIENCE = 20.0
 
 
 def test_serve_takes_the_callback() -> None:
@@ -24,3 +48,74 @@ async def test_serves_own_header_has_a_good_id_and_the_applications_are_nobodys_
             assert got
         assert (await client.get("/-/routes")).status_code == 404
         assert (await client.get("/-/healthz")).text == "served"
+
+
+@asynccontextmanager
+async def proxy() -> AsyncIterator[int]:
+    """The port of a server such as Serve makes in a proxy, with an ingress behind it."""
+    middlewares()
+    config = uvicorn.Config(create_app(ScriptedService()), port=0, lifespan="off", log_level="critical")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not server.started:  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.01)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await asyncio.wait_for(serving, PATIENCE)
+
+
+async def answered(port: int, path: str, body: bytes, headers: str = "", version: str = "1.1") -> tuple[str, str]:
+    """Head and body of the answer to a request that is written as it stands; a second one must not be read from it."""
+    head = f"POST {path} HTTP/{version}\r\nHost: service\r\nContent-Type: application/json\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"{head}Content-Length: {len(body)}\r\n{headers}\r\n".encode() + body)
+        async with asyncio.timeout(PATIENCE):
+            answer_head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            if "content-length: " in answer_head:
+                size = int(answer_head.partition("content-length: ")[2].partition("\r\n")[0])
+                return answer_head, (await reader.readexactly(size)).decode()
+            return answer_head, (await reader.read()).decode()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [H2C, "Connection: keep-alive, Upgrade\r\nUpgrade: TLS/1.2\r\n", "Connection: Upgrade\r\nUpgrade: websocket\r\n"],
+)
+async def test_an_offer_of_another_protocol_is_ignored_and_the_body_read(offer: str) -> None:
+    """What Java's HttpClient and `curl --http2` send by default."""
+    async with proxy() as port:
+        for path, body in BODIES.items():
+            head, answer = await answered(port, path, json.dumps(body).encode(), offer)
+            assert head.startswith("http/1.1 200"), answer
+            assert json.loads(answer)
+
+
+async def test_a_client_of_http_1_0_gets_a_stream_without_chunks() -> None:
+    async with proxy() as port:
+        body = json.dumps({**CHAT, "stream": True}).encode()
+        head, answer = await answered(port, "/v1/chat/completions", body, version="1.0")
+    assert head.startswith("http/1.1 200")
+    assert "chunked" not in head
+    assert all(line.startswith("data: ") for line in answer.split("\n\n") if line)
+    assert answer.endswith("data: [DONE]\n\n")
+
+
+async def test_a_compressed_body_passes() -> None:
+    async with proxy() as port:
+        body = gzip.compress(json.dumps(CHAT).encode())
+        head, answer = await answered(port, "/v1/chat/completions", body, "Content-Encoding: gzip\r\n")
+    assert head.startswith("http/1.1 200"), answer
+
+
+async def test_headers_up_to_its_limit_are_the_ingresss_to_refuse() -> None:
+    assert HEADER_BYTES_READ > MAX_HEADER_BYTES
+    async with proxy() as port:
+        body = json.dumps(CHAT).encode()
+        head, _ = await answered(port, "/v1/chat/completions", body, f"X-Long: {'x' * MAX_HEADER_BYTES}\r\n")
+    assert head.startswith("http/1.1 200")  # the middleware that refuses them is not in this application

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from typing import Any
 
 import pytest
@@ -32,8 +33,10 @@ SHARED: list[tuple[str, dict[str, Any], str]] = [
     ("model", {"model": 3}, "valid string"),
     ("temperature", {"temperature": -1}, "greater than or equal to 0"),
     ("temperature", {"temperature": 2.1}, "less than or equal to 2"),
-    ("temperature", {"temperature": NAN}, ""),
-    ("temperature", {"temperature": INFINITY}, ""),
+    ("temperature", {"temperature": NAN}, "'temperature' is NaN, which JSON does not have"),
+    ("temperature", {"temperature": INFINITY}, "is Infinity, which JSON does not have"),
+    ("logit_bias.5", {"logit_bias": {"5": -INFINITY}}, "is -Infinity, which JSON does not have"),
+    ("guided_json.maximum", {"guided_json": {"type": "number", "maximum": NAN}}, "is NaN, which JSON does not have"),
     ("temperature", {"temperature": "0.5"}, "valid number"),
     ("temperature", {"temperature": True}, "valid number"),
     ("temperature", {"temperature": 10**400}, ""),
@@ -272,6 +275,8 @@ async def test_an_unknown_model_is_not_found(path: str) -> None:
         b"{",
         b"[]",
         b'"hello"',
+        b"NaN",
+        b'{"model": NaN, }',
         b"null",
         b"\xff\xfe{}",
         b'{"model": "\xff"}',
@@ -295,6 +300,25 @@ async def test_a_body_of_another_type_is_refused(content_type: str) -> None:
     status, error = await refused(COMPLETIONS, content=b"{}", headers={"content-type": content_type})
     assert status == 415
     assert "application/json" in error["message"]
+
+
+@pytest.mark.parametrize("path", GOOD)
+async def test_a_mark_of_the_byte_order_before_the_body_is_fine(path: str) -> None:
+    """.NET's and PowerShell's writers begin UTF-8 with it."""
+    async with http_client(ScriptedService()) as client:
+        response = await client.post(path, content=BOM_UTF8 + body_of(path, {}), headers=JSON)
+    assert response.status_code == 200
+
+
+async def test_a_whole_number_may_be_written_with_a_fraction_of_zero() -> None:
+    fields = {"max_tokens": 6.0, "seed": 7e3, "n": 2.0, "top_k": 5.0, "stop_token_ids": [3.0, 4], "temperature": 1}
+    service = ScriptedService()
+    async with http_client(service) as client:
+        response = await client.post(COMPLETIONS, json={**GOOD[COMPLETIONS], **fields, "prompt": [2.0, 3.0]})
+    assert response.status_code == 200, response.text
+    assert [request.tokens for request in service.asked] == [(2, 3)] * 2
+    params = service.asked[0].params
+    assert (params.max_tokens, params.seed, params.top_k, params.stop_ids) == (6, 7000, 5, (3, 4))
 
 
 async def test_a_charset_beside_the_content_type_is_fine() -> None:
