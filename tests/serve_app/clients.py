@@ -14,6 +14,10 @@ from serve_app.api.app import create_app
 from serve_app.openai.service import Service
 
 JSON = {"content-type": "application/json"}
+H2C = (
+    "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"  # an offer of HTTP/2
+)
+PATIENCE = 20.0  # seconds
 
 
 def http_client(service: Service) -> httpx2.AsyncClient:
@@ -32,6 +36,22 @@ def events(body: str) -> list[Any]:
     """The JSON of every server-sent event, "[DONE]" as it stands."""
     lines = [block.removeprefix("data: ") for block in body.split("\n\n") if block]
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+async def raw_post(port: int, path: str, body: bytes, headers: str = "", version: str = "1.1") -> tuple[str, str]:
+    """Head (in small letters) and body of the answer to a request that is written as it stands."""
+    head = f"POST {path} HTTP/{version}\r\nHost: service\r\nContent-Type: application/json\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"{head}Content-Length: {len(body)}\r\n{headers}\r\n".encode() + body)
+        async with asyncio.timeout(PATIENCE):
+            answer_head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            if "content-length: " in answer_head:
+                size = int(answer_head.partition("content-length: ")[2].partition("\r\n")[0])
+                return answer_head, (await reader.readexactly(size)).decode()
+            return answer_head, (await reader.read()).decode()
+    finally:
+        writer.close()
 
 
 class Connection:

@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse
 from serve_app.access.middleware import MAX_HEADER_BYTES
 from serve_app.access.proxy import CALLBACK, HEADER_BYTES_READ, Numbering, middlewares
 from serve_app.api.app import create_app
+from tests.serve_app.clients import H2C, PATIENCE, raw_post
 from tests.serve_app.scripted import ScriptedService
 
 CHAT: dict[str, Any] = {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]}
@@ -30,8 +31,6 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/messages/count_tokens": CHAT,
     "/tokenize": {"prompt": "the answer"},
 }
-H2C = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
-PATIENCE = 20.0
 
 
 def test_serve_takes_the_callback() -> None:
@@ -67,22 +66,6 @@ async def proxy() -> AsyncIterator[int]:
         await asyncio.wait_for(serving, PATIENCE)
 
 
-async def answered(port: int, path: str, body: bytes, headers: str = "", version: str = "1.1") -> tuple[str, str]:
-    """Head and body of the answer to a request that is written as it stands; a second one must not be read from it."""
-    head = f"POST {path} HTTP/{version}\r\nHost: service\r\nContent-Type: application/json\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(f"{head}Content-Length: {len(body)}\r\n{headers}\r\n".encode() + body)
-        async with asyncio.timeout(PATIENCE):
-            answer_head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            if "content-length: " in answer_head:
-                size = int(answer_head.partition("content-length: ")[2].partition("\r\n")[0])
-                return answer_head, (await reader.readexactly(size)).decode()
-            return answer_head, (await reader.read()).decode()
-    finally:
-        writer.close()
-
-
 @pytest.mark.parametrize(
     "offer",
     [H2C, "Connection: keep-alive, Upgrade\r\nUpgrade: TLS/1.2\r\n", "Connection: Upgrade\r\nUpgrade: websocket\r\n"],
@@ -91,7 +74,7 @@ async def test_an_offer_of_another_protocol_is_ignored_and_the_body_read(offer: 
     """What Java's HttpClient and `curl --http2` send by default."""
     async with proxy() as port:
         for path, body in BODIES.items():
-            head, answer = await answered(port, path, json.dumps(body).encode(), offer)
+            head, answer = await raw_post(port, path, json.dumps(body).encode(), offer)
             assert head.startswith("http/1.1 200"), answer
             assert json.loads(answer)
 
@@ -99,7 +82,7 @@ async def test_an_offer_of_another_protocol_is_ignored_and_the_body_read(offer: 
 async def test_a_client_of_http_1_0_gets_a_stream_without_chunks() -> None:
     async with proxy() as port:
         body = json.dumps({**CHAT, "stream": True}).encode()
-        head, answer = await answered(port, "/v1/chat/completions", body, version="1.0")
+        head, answer = await raw_post(port, "/v1/chat/completions", body, version="1.0")
     assert head.startswith("http/1.1 200")
     assert "chunked" not in head
     assert all(line.startswith("data: ") for line in answer.split("\n\n") if line)
@@ -109,7 +92,7 @@ async def test_a_client_of_http_1_0_gets_a_stream_without_chunks() -> None:
 async def test_a_compressed_body_passes() -> None:
     async with proxy() as port:
         body = gzip.compress(json.dumps(CHAT).encode())
-        head, answer = await answered(port, "/v1/chat/completions", body, "Content-Encoding: gzip\r\n")
+        head, answer = await raw_post(port, "/v1/chat/completions", body, "Content-Encoding: gzip\r\n")
     assert head.startswith("http/1.1 200"), answer
 
 
@@ -117,5 +100,5 @@ async def test_headers_up_to_its_limit_are_the_ingresss_to_refuse() -> None:
     assert HEADER_BYTES_READ > MAX_HEADER_BYTES
     async with proxy() as port:
         body = json.dumps(CHAT).encode()
-        head, _ = await answered(port, "/v1/chat/completions", body, f"X-Long: {'x' * MAX_HEADER_BYTES}\r\n")
+        head, _ = await raw_post(port, "/v1/chat/completions", body, f"X-Long: {'x' * MAX_HEADER_BYTES}\r\n")
     assert head.startswith("http/1.1 200")  # the middleware that refuses them is not in this application

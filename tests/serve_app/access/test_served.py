@@ -14,6 +14,7 @@ import httpx2 as httpx
 import pytest
 
 from serve_app.access.key_file import add, revoke
+from tests.serve_app.clients import H2C, raw_post
 from tests.serve_app.command import Command
 
 pytestmark = pytest.mark.cluster
@@ -104,6 +105,13 @@ def test_bodies_and_headers_over_the_limits_are_refused_and_the_service_goes_on(
         headers = client.get("/v1/models", headers={"x-large": "x" * 100_000})
         assert (headers.status_code, headers.json()["error"]["type"]) == (431, "invalid_request_error")
         assert client.post(CHAT, json=BODY).status_code == 200
+
+
+async def test_the_body_of_a_request_that_offers_http_2_is_read(served: Served) -> None:
+    port = int(served.url.rpartition(":")[2])
+    headers = f"{H2C}Authorization: Bearer {served.alice}\r\n"
+    head, answer = await raw_post(port, CHAT, json.dumps(BODY).encode(), headers)
+    assert head.startswith("http/1.1 200"), answer
 
 
 def test_the_metrics_of_the_service_are_at_one_address(served: Served) -> None:
