@@ -134,6 +134,16 @@ async def test_the_chat_template_is_told_not_to_think() -> None:
         assert service.prompt.endswith("assistant:")
 
 
+@pytest.mark.parametrize("effort", ["low", "max"])
+async def test_an_effort_turns_thinking_on_where_the_template_knows_that(effort: str) -> None:
+    service = CallingService()
+    async with anthropic_client(service) as client:
+        await client.messages.create(**ASKED, output_config={"effort": effort}, thinking={"type": "adaptive"})
+        assert service.prompt.endswith("assistant:")
+        await client.messages.create(**ASKED, output_config={"effort": effort}, thinking={"type": "disabled"})
+        assert service.prompt.endswith("</think>\n\n")
+
+
 async def test_the_answer_goes_on_with_an_assistants_last_text() -> None:
     service = CallingService()
     async with anthropic_client(service) as client:
