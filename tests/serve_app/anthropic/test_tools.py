@@ -50,6 +50,14 @@ async def test_text_between_calls_stays_between_them_however_long_the_runs_are(l
     assert said(whole) == said(final) == [THOUGHT, SAID, first, "And Rome.", second, "Done."]
 
 
+async def test_names_of_tools_are_as_long_as_those_of_an_agents_servers() -> None:
+    name = f"mcp__{'server' * 10}__{'tool' * 9}".ljust(128, "_")
+    call = f'<tool_call>\n{{"name": "{name}", "arguments": {ARGUMENTS[0]}}}\n</tool_call>'
+    async with anthropic_client(CallingService(call)) as client:
+        message = await client.messages.create(**{**ASKED, "tools": [{**TOOL, "name": name}]})
+    assert said(message) == [(name, INPUTS[0])]
+
+
 async def test_the_results_of_calls_are_sent_back() -> None:
     service = CallingService()
     async with anthropic_client(service) as client:

@@ -167,6 +167,7 @@ ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("tools[0].type", {"tools": [{**TOOL, "type": "custom"}]}, "'function'"),
     ("tools[0].function", {"tools": [{"type": "function"}]}, "required"),
     ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "pattern"),
+    ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a" * 129}}]}, "pattern"),
     ("tools[1].function.name", {"tools": [TOOL, TOOL]}, "names must differ"),
     ("tools[0].function.parameters", {"tools": [tool_with([])]}, "dictionary"),
     ("tools[0].function.parameters", {"tools": [tool_with({"type": "string"})]}, "schema of an object"),
