@@ -9,12 +9,21 @@ import difflib
 import hashlib
 import pkgutil
 import re
+from collections import Counter
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from core.distill.memory_files import EXAMPLE, disk_at
@@ -26,6 +35,8 @@ from serve_app.access_config import ApiKeys, Cors, Limits
 
 CORE = "taskspec"  # the application of ingress and verifier
 ROLLOUT = "taskspec-rollout"  # that of the rollout of bundles
+ANY_NAME: Literal["any"] = "any"  # of `aliases`
+LONGEST_NAME = 256  # characters of a model name
 _SLUG_LENGTH = 40  # characters of a task's name in the name of its application
 _DIGITS = 12  # of a digest there
 
@@ -216,10 +227,25 @@ class Traces(Section):
         return None if self.redact is None else _imported(self.redact)
 
 
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
+Aliases = Annotated[
+    Annotated[list[ModelName], Tag("names")] | Annotated[Literal["any"], Tag("any")],
+    Discriminator(
+        lambda value: "names" if isinstance(value, list) else "any" if value == ANY_NAME else None,
+        custom_error_type="aliases",
+        custom_error_message="write a list of names, or `any`",
+    ),
+]
+
+
 class ServiceConfig(Section):
     """One service: a target, a draft, and the bundle that training published for them."""
 
     name: str = Field(description="the model name that clients use")
+    aliases: Aliases = Field(
+        default_factory=list,
+        description="further model names that the service answers to, for clients with a fixed one; `any`: all names",
+    )
     target: Target
     draft: Draft
     bundle: str | None = Field(
@@ -231,6 +257,14 @@ class ServiceConfig(Section):
     ingress: Ingress = Ingress()
     rollout: Rollout = Rollout()
     traces: Traces | None = Field(None, description="answers kept for training; without it none are kept")
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> ServiceConfig:
+        names = [self.name] if self.aliases == ANY_NAME else [self.name, *self.aliases]
+        if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+            message = f"aliases: `{twice}` is there twice; write further names than `name`, each once"
+            raise PydanticCustomError("aliases", "{message}", {"message": message})
+        return self
 
     def pool_actors(self, task: str) -> Actors:
         """The replicas of the task's pool."""

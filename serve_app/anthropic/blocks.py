@@ -25,11 +25,10 @@ class TextBlock(Fields):
     text: str
 
 
-TextBlocks = Annotated[
-    list[Annotated[TextBlock, known_types("blocks", "text")]], FAIL_FAST, Field(min_length=1), at_most(MAX_PARTS)
-]
+TextBlocks = Annotated[list[Annotated[TextBlock, known_types("blocks", "text")]], FAIL_FAST, at_most(MAX_PARTS)]
 Text = Annotated[
-    Annotated[str, Tag(TEXT)] | Annotated[TextBlocks, Tag(PARTS)], takes("a string or a list of text blocks")
+    Annotated[str, Tag(TEXT)] | Annotated[TextBlocks, Tag(PARTS)],
+    takes("a string or a list of text blocks", empty=PARTS),
 ]
 
 
@@ -80,17 +79,19 @@ Block = Annotated[
     by_type(),
     known_types("blocks", "text", "thinking", "redacted_thinking", "tool_use", "tool_result"),
 ]
-Blocks = Annotated[list[Block], FAIL_FAST, Field(min_length=1), at_most(MAX_PARTS)]
+Blocks = Annotated[list[Block], FAIL_FAST, at_most(MAX_PARTS)]
 
 
 class Message(Fields):
     role: Literal["user", "assistant", "system"]
     content: Annotated[
-        Annotated[str, Tag(TEXT)] | Annotated[Blocks, Tag(PARTS)], takes("a string or a list of blocks")
+        Annotated[str, Tag(TEXT)] | Annotated[Blocks, Tag(PARTS)], takes("a string or a list of blocks", empty=PARTS)
     ] = Field(description="An assistant's has text, thinking and tool_use, a user's text and tool_result.")
 
     @model_validator(mode="after")
     def _of_the_role(self) -> Message:
+        if self.content == [] and self.role != "assistant":
+            raise field_error("content", "content must be a string or a list of blocks that is not empty")
         for number, block in enumerate(self.blocks):
             if block.type not in _BLOCKS[self.role]:
                 kinds = ", ".join(_BLOCKS[self.role])
@@ -100,7 +101,10 @@ class Message(Fields):
 
     @property
     def blocks(self) -> list[Block]:
-        return [TextBlock(type="text", text=self.content)] if isinstance(self.content, str) else self.content
+        """The content; an answer that said nothing is an empty text."""
+        if isinstance(self.content, str):
+            return [TextBlock(type="text", text=self.content)]
+        return self.content or [TextBlock(type="text", text="")]
 
 
 Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), CONVERSATION, at_most(MAX_MESSAGES)]

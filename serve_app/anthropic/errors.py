@@ -7,6 +7,7 @@ from typing import Any
 from serve_app.anthropic.bodies import ErrorBody, ErrorDetail
 from serve_app.openai.errors import describe
 
+TOO_LONG = "prompt is too long"  # Anthropic's words, by which agents know that they have to compact a conversation
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -24,5 +25,7 @@ def error_body(error: Exception) -> ErrorBody:
     field, message = fault["param"], fault["message"]
     if field is not None and f"'{field}'" not in message:
         message = f"{field}: {message}"
+    if fault["code"] == "context_length_exceeded":
+        message = f"{TOO_LONG}: {message}"
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return ErrorBody(error=ErrorDetail(type=kind, message=message))

@@ -27,10 +27,10 @@ from serve_app.openai.service import Service
 
 
 class MessageBuilder(Events):
-    """Builds the answer to a request with `prompt_tokens` and the stop strings `stops`."""
+    """Builds the answer to a request for the name `model` with `prompt_tokens` and the stop strings `stops`."""
 
-    def __init__(self, service: Service, prompt_tokens: int, stops: tuple[str, ...]) -> None:
-        self._head: dict[str, Any] = {"id": f"msg_{secrets.token_hex(12)}", "model": service.model_name}
+    def __init__(self, service: Service, model: str, prompt_tokens: int, stops: tuple[str, ...]) -> None:
+        self._head: dict[str, Any] = {"id": f"msg_{secrets.token_hex(12)}", "model": model}
         self._prompt_tokens = prompt_tokens
         self._tokenizer = service.tokenizer
         self._content = Content()

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from serve_app.anthropic.blocks import Messages, Text
 from serve_app.openai.fields import Fields, field_error
+from serve_app.openai.messages import Effort
 from serve_app.openai.requests import SpeculationFields
 from serve_app.openai.tools import MAX_TOOLS
 from serve_app.openai.translation import known_types
@@ -49,18 +50,27 @@ class ThinkingFields(Fields):
 
 
 class OutputConfig(Fields):
-    effort: str | None = Field(None, description="As `reasoning_effort` of a chat request.")
+    ignored = frozenset({"task_budget"})
+
+    effort: Effort | None = Field(
+        None, description="For templates that know `reasoning_effort` or `enable_thinking`; others are told in vain."
+    )
     format: dict[str, Any] | None = Field(None, description="{type: json_schema, schema}.")
 
 
 class PromptFields(Fields):
     """What both bodies have: the conversation, and what the chat template is told beside it."""
 
-    ignored = frozenset({"metadata", "service_tier", "speed", "cache_control", "inference_geo", "diagnostics"})
+    ignored = frozenset(
+        {"metadata", "service_tier", "speed", "cache_control", "inference_geo", "diagnostics", "context_management"}
+        | {"betas", "anthropic_beta", "anthropic_version", "billing_policy", "fallbacks", "fallback_credit_token"}
+        | {"user_profile_id", "workspace_id"}
+    )
     unsupported: ClassVar[dict[str, tuple[object, ...]]] = {
         "container": (),
         "mcp_servers": ([],),
-        "context_management": (),
+        "compaction": (),
+        "thread": (),
     }
 
     model: str = Field(description="The model's name, as /v1/models lists it.")
@@ -81,7 +91,10 @@ class CountTokensRequest(PromptFields):
 class MessagesRequest(PromptFields):
     """POST /v1/messages."""
 
-    max_tokens: int = Field(ge=1, description="Most tokens of the answer, thinking included.")
+    max_tokens: int = Field(
+        ge=1,
+        description="Most tokens of the answer, thinking included; more than the context has room for means all of it.",
+    )
     stop_sequences: Stop | None = Field(None, description="Strings before the first of which the answer ends.")
     temperature: float | None = Field(None, description="0 takes the likeliest token; 1 if absent.")
     top_p: float | None = Field(None, description="Keep the likeliest tokens up to this probability mass.")

@@ -11,10 +11,11 @@ from serve_app.anthropic.message_building import MessageBuilder
 from serve_app.anthropic.requests import CountTokensRequest, MessagesRequest
 from serve_app.anthropic.translation import translated
 from serve_app.openai.answers import streamed, whole
-from serve_app.openai.batch import chat_batch, check_model
+from serve_app.openai.batch import chat_batch
 from serve_app.openai.body import JsonRoute
 from serve_app.openai.owners import owner_of
 from serve_app.openai.prompts import chat_prompt, encoded
+from serve_app.openai.served_names import check_model
 from serve_app.openai.service import Service
 
 ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}}
@@ -29,8 +30,9 @@ def messages(service: Service) -> APIRouter:
         """Answer a conversation in Anthropic's form."""
         chat, names = await encoded(translated, body, len(await request.body()))
         with names.clients():
-            batch = await chat_batch(chat, service, owner_of(request.headers, service.owner_salt))
-        message = MessageBuilder(service, batch.prompt_tokens, chat.stops)
+            owner = owner_of(request.headers, service.owner_salt)
+            batch = await chat_batch(chat, service, owner, lowers_max_tokens=True)
+        message = MessageBuilder(service, body.model, batch.prompt_tokens, chat.stops)
         if body.stream:
             return await streamed(request, batch, service, message)
         return await whole(request, batch, service, message.answer)

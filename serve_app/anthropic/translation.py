@@ -14,7 +14,6 @@ _SAME = ("max_tokens", "temperature", "top_p", "top_k", "seed", "store", "specul
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _NAMES = {
     "stop": "stop_sequences",
-    "reasoning_effort": "output_config.effort",
     "response_format": "output_config.format",
     "response_format.json_schema": "output_config.format",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
@@ -45,14 +44,23 @@ def _fields(body: PromptFields) -> dict[str, Any]:
         "tools": [_tool(tool) for tool in body.tools] or None,
         "tool_choice": None if choice is None else _tool_choice(choice),
         "parallel_tool_calls": False if choice is not None and choice.disable_parallel_tool_use else None,
-        "chat_template_kwargs": body.thinking and {"enable_thinking": body.thinking.type != "disabled"},
-        "reasoning_effort": body.output_config.effort,
+        "chat_template_kwargs": _template_variables(body) or None,
         "response_format": _response_format(body.output_config.format),
         "continue_final_message": _is_begun(body.messages[-1]) or None,
     }
     if isinstance(body, MessagesRequest):
         fields |= {name: getattr(body, name) for name in _SAME} | {"stop": body.stop_sequences}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _template_variables(body: PromptFields) -> dict[str, Any]:
+    """How much to think, in the words of the templates that know any; the others are told in vain.
+
+    So an effort is never refused, as it is in a chat request: agents send one whatever the model.
+    """
+    effort, thinking = body.output_config.effort, body.thinking
+    told = {} if effort is None else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    return told if thinking is None else told | {"enable_thinking": thinking.type != "disabled"}
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -88,8 +96,8 @@ class Conversation:
     def __init__(self, body: PromptFields) -> None:
         self.messages: list[ChatMessage] = []
         self.names: dict[str, str] = {}
-        if body.system is not None:
-            self._add("system", text_of(body.system), "system", "system")
+        if system := text_of(body.system or ""):
+            self._add("system", system, "system", "system")
         for number, message in enumerate(body.messages):
             self._take(f"messages[{number}]", message)
 

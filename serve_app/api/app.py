@@ -23,7 +23,7 @@ from serve_app.api.front_page import front_page
 from serve_app.api.head import HeadAsGet
 from serve_app.api.tokenizing import tokenizing
 from serve_app.openai.answers import streamed, whole
-from serve_app.openai.batch import Batch, chat_batch, completion_batch, unknown_model
+from serve_app.openai.batch import Batch, chat_batch, completion_batch
 from serve_app.openai.body import MAX_BODY_BYTES, JsonRoute
 from serve_app.openai.echo import echoes
 from serve_app.openai.events import Chunks
@@ -31,6 +31,7 @@ from serve_app.openai.owners import owner_of
 from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields, StreamOptions
 from serve_app.openai.response_building import ChatFormat, CompletionFormat, Format
 from serve_app.openai.responses import ChatCompletion, Completion, ErrorBody, Health, ModelCard, ModelList, Version
+from serve_app.openai.served_names import check_model, listed_names
 from serve_app.openai.service import Service
 from serve_app.responses.routes import responses
 
@@ -82,7 +83,10 @@ def _health(service: Service) -> APIRouter:
 
 def _facts(service: Service) -> APIRouter:
     router = APIRouter()
-    card = ModelCard(id=service.model_name, created=int(time.time()), owned_by="taskspec", **service.describe())
+    created = int(time.time())
+
+    def card(name: str) -> ModelCard:
+        return ModelCard(id=name, created=created, owned_by="taskspec", root=service.model_name, **service.describe())
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
@@ -101,15 +105,14 @@ def _facts(service: Service) -> APIRouter:
 
     @router.get("/v1/models")
     async def list_models() -> ModelList:
-        """The one model of this service and its properties."""
-        return ModelList(data=[card])
+        """The one model of this service and its properties, by its own name first and then by its aliases."""
+        return ModelList(data=list(map(card, listed_names(service))))
 
     @router.get("/v1/models/{model:path}")
     async def retrieve_model(model: str) -> ModelCard:
         """The model of that name, which may contain slashes."""
-        if model != service.model_name:
-            raise unknown_model(model, service)
-        return card
+        check_model(model, service)
+        return card(model)
 
     return router
 
@@ -132,14 +135,14 @@ def _generation(service: Service) -> APIRouter:
         """Continue a prompt, or several."""
         batch = await completion_batch(body, service, owner(request))
         shown = echoes(body, batch, service.tokenizer)
-        form = CompletionFormat(service.tokenizer, service.model_name, body.alternatives is not None, shown)
+        form = CompletionFormat(service.tokenizer, body.model, body.alternatives is not None, shown)
         return await answer(request, body, batch, form)
 
     @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
         batch = await chat_batch(body, service, owner(request))
-        form = ChatFormat(service.tokenizer, service.model_name, body.alternatives is not None)
+        form = ChatFormat(service.tokenizer, body.model, body.alternatives is not None)
         return await answer(request, body, batch, form)
 
     return router

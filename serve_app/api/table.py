@@ -34,6 +34,12 @@ FIELDS = """
 that names them. Values that ask for nothing are accepted there, too: those in brackets, and null everywhere. `a.b` is a
 field of the object `a`, and `a[].b` one of the objects in the list `a`.
 
+A `model` is the service's own name or one of its `aliases`, and every answer names the model as it was asked for.
+
+`truncation: "auto"` is refused, too. Only the client knows which turns a conversation can spare, and one that has lost
+its oldest shares no computation with the one before. A conversation that does not fit gets a 400 with the code
+`context_length_exceeded`; in `/v1/messages` its message begins with `prompt is too long`, as Anthropic's does.
+
 | endpoints | field | | description |
 |---|---|---|---|
 """

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from core.errors import INTERRUPTED, ConfigError, TaskSpecError
 from serve_app.load.cli import DEFAULT_URL, KEY_VARIABLE, Model, Url, base_url
-from serve_app.openai.client import OFF, Answer, BadAnswer, Client, Unreachable
+from serve_app.openai.client import OFF, Answer, BadAnswer, Client, Unreachable, own_names
 from serve_app.terminal.transcript import Marks, Transcript, marked, marks_on
 
 PROMPT = "> "
@@ -109,13 +109,14 @@ class Conversation:
         """Choose the model, or else the only one that the service lists. Raises `BadAnswer` and `ConfigError`."""
         try:
             async with self._client() as client:
-                listed = [str(card.get("id")) for card in await client.models()]
+                cards = await client.models()
+            listed, own = [str(card.get("id")) for card in cards], own_names(cards)
         except BadAnswer as error:
             if error.status != NOT_FOUND or model is None:  # some servers list no models, but answer
                 raise
-            listed = [model]
-        if model is None and len(listed) == 1:
-            [model] = listed
+            listed = own = [model]
+        if model is None and len(own) == 1:
+            [model] = own
         if model is None or model not in listed:
             wrong = "" if model is None else f", not {model}"
             raise ConfigError(f"{self.url} serves {', '.join(listed) or 'no model'}{wrong}; choose one with --model")

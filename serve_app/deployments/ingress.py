@@ -68,6 +68,7 @@ class SpeculativeIngress:
         target = locate(config.target.model)
         self.tokenizer = load_tokenizer(target, config.target.tool_format)
         self.model_name = config.name
+        self.aliases = config.aliases
         self.context = ModelConfig.load(resolve(target)).context
         self.vocab_size = self.tokenizer.num_valid
         self.owner_salt = owner_salt

@@ -12,7 +12,7 @@ import msgspec
 from core.errors import ConfigError
 from core.text.prompts import Prompt
 from serve_app.load.sending import Level, Load, Measured, Mode, Question, Streams, warm_up_size
-from serve_app.openai.client import BadAnswer, Client, Unreachable
+from serve_app.openai.client import BadAnswer, Client, Unreachable, own_names
 from serve_app.terminal.progress import Bar
 
 LEAST_REQUESTS = 32
@@ -104,9 +104,10 @@ class LoadRun:
                 raise
             return self.model
         self._listed = list(cards)
-        if self.model is None and len(cards) != 1:
+        own = own_names(cards.values())
+        if self.model is None and len(own) != 1:
             raise ConfigError(f"{self.url} serves {self._models}; choose one with --model")
-        model = self.model or self._listed[0]
+        model = self.model or own[0]
         self.card = cards.get(model, {})
         return model
 

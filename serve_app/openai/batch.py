@@ -15,6 +15,7 @@ from serve_app.openai.fields import nearest, shortened
 from serve_app.openai.parsing import NO_PARSING, Parsing, parsing_of
 from serve_app.openai.prompts import chat_grammar, chat_prediction, chat_prompt, check_ids, completion_prompts
 from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields
+from serve_app.openai.served_names import check_model
 from serve_app.openai.service import Service, Speculation
 
 SEED_BITS = 63
@@ -57,12 +58,18 @@ async def completion_batch(request: CompletionRequest, service: Service, owner: 
     return Batch(asked, speculation, ending)
 
 
-async def chat_batch(request: ChatRequest, service: Service, owner: str | None) -> Batch:
-    """`owner` is the client's. Raises `InvalidRequest`."""
+async def chat_batch(
+    request: ChatRequest, service: Service, owner: str | None, *, lowers_max_tokens: bool = False
+) -> Batch:
+    """`owner` is the client's. Raises `InvalidRequest`.
+
+    More tokens than the context has room for behind the prompt are refused, or else what is asked for is lowered.
+    """
     speculation, ending = _check(request, service), _ending(request, service)
     prompt = await chat_prompt(request, service)
     room = max(service.context - len(prompt), 1)
-    max_tokens = request.max_tokens or request.max_completion_tokens or room
+    asked = request.max_tokens or request.max_completion_tokens or room
+    max_tokens = min(asked, room) if lowers_max_tokens else asked
     prediction = tuple(await chat_prediction(request, service))
     opened = service.tokenizer.opens_reasoning(prompt)
     params = _params(request, max_tokens, await chat_grammar(request, service, opened))
@@ -84,17 +91,6 @@ def _check(request: GenerationFields, service: Service) -> Speculation:
         raise InvalidRequest("speculation.task", f"unknown task '{shortened(asked.task)}'; {hint}")
     enabled = asked.enabled and asked.num_speculative_tokens != 0
     return Speculation(enabled, asked.num_speculative_tokens, asked.task)
-
-
-def check_model(name: str | None, service: Service) -> None:
-    """Raises `InvalidRequest` for any model but the one of this service; None is that."""
-    if name not in (None, service.model_name):
-        raise unknown_model(name or "", service)
-
-
-def unknown_model(name: str, service: Service) -> InvalidRequest:
-    message = f"the model '{shortened(name)}' does not exist; this service has '{service.model_name}'"
-    return InvalidRequest("model", message, status=404, code="model_not_found")
 
 
 def _ending(request: GenerationFields, service: Service) -> Ending:

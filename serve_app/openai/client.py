@@ -6,7 +6,7 @@ TaskSpec's own fields (`token_ids`, `speculation`) are read if the server sends 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +67,12 @@ class Answer:
 
     def same_as(self, other: Answer) -> bool:
         return (self.tokens, self.text, self.finish_reason) == (other.tokens, other.text, other.finish_reason)
+
+
+def own_names(cards: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of models as a server lists them, without those that are aliases of others among them."""
+    roots = {str(card.get("id")): str(card.get("root")) for card in cards}
+    return [name for name, root in roots.items() if root == name or root not in roots]
 
 
 OnChunk = Callable[[str, int], None]  # called with the text of a chunk and how many of its characters were accepted

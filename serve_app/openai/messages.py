@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import pydantic_core
-from pydantic import Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from core.text.chat_template import Rendering
 from serve_app.openai import unsupported as unsupported_fields
 from serve_app.openai.fields import Fields, field_error
-from serve_app.openai.tools import MAX_TOOLS, ToolChoice, Tools, check_choice, check_names
+from serve_app.openai.tools import MAX_TOOLS, ToolChoice, Tools, callable_names, check_choice, check_names
 from serve_app.openai.values import CONVERSATION, FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class TextPart(Fields):
@@ -23,14 +25,30 @@ class TextPart(Fields):
     text: str
 
 
+class RefusalPart(Fields):
+    """What a model wrote instead of an answer, which is text here."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        return self.refusal
+
+
+Part = Annotated[
+    Annotated[TextPart, Tag("<text>")] | Annotated[RefusalPart, Tag("<refusal>")],
+    Discriminator(
+        lambda value: "<refusal>" if isinstance(value, dict) and value.get("type") == "refusal" else "<text>"
+    ),
+]
 Content = Annotated[
-    Annotated[str, Tag(TEXT)]
-    | Annotated[list[TextPart], FAIL_FAST, Field(min_length=1), at_most(MAX_PARTS), Tag(PARTS)],
-    takes("a string or a list of text parts"),
+    Annotated[str, Tag(TEXT)] | Annotated[list[Part], FAIL_FAST, at_most(MAX_PARTS), Tag(PARTS)],
+    takes("a string or a list of text parts", empty=PARTS),
 ]
 
 
-def text_of(content: str | list[TextPart]) -> str:
+def text_of(content: str | list[TextPart | RefusalPart]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
@@ -50,13 +68,16 @@ class Call(Fields):
 
 
 class Message(Fields):
-    ignored = frozenset({"name", "refusal", "annotations"})
+    ignored = frozenset({"name", "annotations"})
     unsupported = unsupported_fields.MESSAGE
 
     role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
         description="`developer` means `system`; `tool` has what a called tool returned."
     )
-    content: Content | None = Field(None, description="May be null where there are tool_calls.")
+    content: Content | None = Field(
+        None, description="May be null where there are tool_calls or a refusal, and in messages of the role `tool`."
+    )
+    refusal: str = Field("", description="The assistant's, which is text like the content.")
     tool_calls: Annotated[list[Call], FAIL_FAST, at_most(MAX_TOOLS)] = Field([], description="The assistant's only.")
     tool_call_id: str | None = Field(None, description="Of the call that a message of the role `tool` answers.")
     reasoning_content: str = Field("", description="The assistant's reasoning, for templates that want it back.")
@@ -64,7 +85,7 @@ class Message(Fields):
 
     @property
     def text(self) -> str:
-        return "" if self.content is None else text_of(self.content)
+        return ("" if self.content is None else text_of(self.content)) + self.refusal
 
     @property
     def size(self) -> int:
@@ -75,13 +96,15 @@ class Message(Fields):
     @model_validator(mode="after")
     def _of_its_role(self) -> Message:
         if self.role != "assistant":
-            for name in ("tool_calls", "reasoning_content", "reasoning"):
+            for name in ("tool_calls", "reasoning_content", "reasoning", "refusal"):
                 if getattr(self, name):
                     raise field_error(name, f"only a message of the role 'assistant' has {name}")
         if (self.role == "tool") != (self.tool_call_id is not None):
             raise field_error("tool_call_id", "tool_call_id is required in messages of the role 'tool', and only there")
-        if self.content is None and not self.tool_calls:
+        if self.content is None and not (self.tool_calls or self.refusal or self.role == "tool"):
             raise field_error("content", "content is required; only an assistant's message with tool_calls may lack it")
+        if self.content == [] and self.role not in ("assistant", "tool"):
+            raise field_error("content", "content must be a string or a list of text parts that is not empty")
         return self
 
 
@@ -159,18 +182,19 @@ class ToolUse(TemplateFields):
     """Whether the model may or must call tools, and how much of its reasoning is answered."""
 
     tool_choice: ToolChoice | None = Field(
-        None, description="`none`, `auto` (if absent), `required`, or the function that must be called."
+        None,
+        description="`none`, `auto` (if absent), `required`, the function that must be called, or those that may be.",
     )
     parallel_tool_calls: bool = Field(True, description="False: at most one call in an answer.")
     include_reasoning: bool = Field(True, description="False: the reasoning is left out of the answer.")
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+    reasoning_effort: Effort | None = Field(
         None, description="For templates that know it, or `enable_thinking`, where all but `none` think."
     )
 
     @property
     def callable_names(self) -> tuple[str, ...]:
         """The tools that an answer may call."""
-        return () if self.tool_choice == "none" else tuple(tool.function.name for tool in self.tools)
+        return callable_names(self.tool_choice, self.tools)
 
     @property
     def rendering(self) -> Rendering:

@@ -193,6 +193,7 @@ class ModelCard(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: str
+    root: str = Field(description="The model's own name, of which `id` may be an alias.")
 
 
 class ModelList(BaseModel):

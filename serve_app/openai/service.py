@@ -10,6 +10,7 @@ import msgspec
 from core.errors import TaskSpecError
 from core.generation import GenerationRequest, Run
 from core.text.tokenizer import Tokenizer
+from serve_app.config import Aliases
 
 
 class Overloaded(TaskSpecError):
@@ -44,12 +45,14 @@ class ChoiceRun(msgspec.Struct, frozen=True):
 class Service(Protocol):
     """Everything behind the HTTP protocol.
 
+    `model_name` is the model's own name, and `aliases` are further ones that clients may ask for, or "any".
     `context` limits the tokens of a prompt and its answer together, `max_choices` the choices of one prompt. `tasks`
     are the draft pools that a request may name, "general" among them. `owner_salt` is a secret of the service.
     """
 
     tokenizer: Tokenizer
     model_name: str
+    aliases: Aliases
     context: int
     vocab_size: int
     max_choices: int

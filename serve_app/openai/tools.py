@@ -15,14 +15,14 @@ from serve_app.openai.fields import Fields, field_error
 from serve_app.openai.values import FAIL_FAST, TEXT, at_most
 
 MAX_TOOLS = 128
-_NAMED = "<named>"
+_NAMED, _ALLOWED = "<named>", "<allowed>"
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 class FunctionFields(Fields):
     """A function that the model may call."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
     description: str | None = Field(None, description="For the model: what the function does, and when to call it.")
     parameters: dict[str, Any] | None = Field(None, description="A JSON schema of an object; absent: no parameters.")
     strict: bool = Field(
@@ -59,19 +59,47 @@ class NamedTool(Fields):
     function: NamedFunction
 
 
+class AllowedFunction(NamedFunction):
+    """One of the tools by its name; the rest of its definition is in `tools`, and may be here again."""
+
+    ignored = frozenset({"description", "parameters", "strict"})
+
+
+class AllowedTool(Fields):
+    type: Literal["function"]
+    function: AllowedFunction
+
+
+class AllowedToolsFields(Fields):
+    mode: Literal["auto", "required"] = Field(description="Whether one of them may or must be called.")
+    tools: Annotated[list[AllowedTool], FAIL_FAST, Field(min_length=1), at_most(MAX_TOOLS)] = Field(
+        description="Those of `tools` that may be called; the prompt has all."
+    )
+
+
+class AllowedTools(Fields):
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedToolsFields
+
+
 def _kind(value: Any) -> str | None:
     if isinstance(value, str):
         return TEXT
-    return _NAMED if isinstance(value, dict | NamedTool) else None
+    if not isinstance(value, dict):
+        return None
+    return _ALLOWED if value.get("type") == "allowed_tools" else _NAMED
 
 
 Tools = Annotated[list[ToolFields], FAIL_FAST, at_most(MAX_TOOLS)]
+Choice = str | NamedTool | AllowedTools | None
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag(TEXT)] | Annotated[NamedTool, Tag(_NAMED)],
+    Annotated[Literal["none", "auto", "required"], Tag(TEXT)]
+    | Annotated[NamedTool, Tag(_NAMED)]
+    | Annotated[AllowedTools, Tag(_ALLOWED)],
     Discriminator(
         _kind,
         custom_error_type="kind",
-        custom_error_message="must be none, auto, required, or an object that names a function",
+        custom_error_message="must be none, auto, required, or an object that names a function or allowed_tools",
     ),
 ]
 
@@ -86,17 +114,45 @@ def check_names(tools: Sequence[ToolFields]) -> None:
         names.add(tool.function.name)
 
 
-def check_choice(choice: str | NamedTool | None, tools: Sequence[ToolFields]) -> None:
+def check_choice(choice: Choice, tools: Sequence[ToolFields]) -> None:
     """Refuse the choice of a tool that there is not."""
     if choice == "required" and not tools:
         raise field_error("tool_choice", "tool_choice 'required' needs tools")
-    if isinstance(choice, NamedTool) and choice.function.name not in {tool.function.name for tool in tools}:
-        raise field_error("tool_choice.function.name", f"'tool_choice.function.name' is none of the {len(tools)} tools")
+    names = {tool.function.name for tool in tools}
+    for field, name in _chosen(choice).items():
+        if name not in names:
+            raise field_error(field, f"'{field}' is none of the {len(tools)} tools")
+
+
+def _chosen(choice: Choice) -> dict[str, str]:
+    """The names of tools in the choice, by their fields."""
+    match choice:
+        case NamedTool():
+            return {"tool_choice.function.name": choice.function.name}
+        case AllowedTools(allowed_tools=allowed):
+            path = "tool_choice.allowed_tools.tools"
+            return {f"{path}[{n}].function.name": tool.function.name for n, tool in enumerate(allowed.tools)}
+    return {}
+
+
+def callable_names(choice: Choice, tools: Sequence[ToolFields]) -> tuple[str, ...]:
+    """The tools that an answer may call."""
+    if choice == "none":
+        return ()
+    names = (tool.function.name for tool in tools)
+    chosen = set(_chosen(choice).values())
+    return tuple(name for name in names if not chosen or name in chosen)
+
+
+def _must_call(choice: Choice) -> bool:
+    if isinstance(choice, AllowedTools):
+        return choice.allowed_tools.mode == "required"
+    return choice == "required" or isinstance(choice, NamedTool)
 
 
 def answer_grammar(
     tools: Sequence[ToolFields],
-    choice: str | NamedTool | None,
+    choice: Choice,
     parallel: bool,
     content: str,
     tokenizer: Tokenizer,
@@ -104,20 +160,21 @@ def answer_grammar(
 ) -> str:
     """What the answer must agree with; empty if it is free. Raises `InvalidRequest` for a schema that cannot be used.
 
-    A call that must be made, and that of a strict tool, is valid against the tool's schema. Content agrees with the
-    grammar `content`, if there is one. `opened` says whether the prompt has begun the reasoning.
+    A call that must be made, and that of a strict tool, is valid against the tool's schema. No tool is called that the
+    choice leaves out. Content agrees with the grammar `content`, if there is one. `opened` says whether the prompt has
+    begun the reasoning.
     """
-    form, reasoning = tokenizer.tool_format, tokenizer.reasoning
-    if not tools or form is None or choice == "none":
+    form, reasoning, names = tokenizer.tool_format, tokenizer.reasoning, callable_names(choice, tools)
+    if not names or form is None:
         return after_reasoning(content, reasoning, opened, tokenizer.marker_ids) if content and reasoning else content
-    required = choice == "required" or isinstance(choice, NamedTool)
-    if not (required or content) and parallel and not any(tool.function.strict for tool in tools):
+    required = _must_call(choice)
+    offered = {n: tool.function for n, tool in enumerate(tools) if tool.function.name in names}
+    bound = required or content or len(offered) < len(tools)
+    if not bound and parallel and not any(function.strict for function in offered.values()):
         return ""
     if content and not required and not begins_with_marker(form):
         message = "this model's calls cannot be told from other JSON; leave out tools, or the grammar of the answer"
         raise InvalidRequest("tools", message)
-    named = choice.function.name if isinstance(choice, NamedTool) else None
-    offered = {n: tool.function for n, tool in enumerate(tools) if named in (None, tool.function.name)}
     for number, function in offered.items():
         if function.parameters is not None and (required or function.strict):
             _check_schema(function, f"tools[{number}].function.parameters")
@@ -125,7 +182,7 @@ def answer_grammar(
         form,
         [_tool(function) for function in offered.values()],
         required=required,
-        parallel=parallel and named is None,
+        parallel=parallel and not isinstance(choice, NamedTool),
         tokens=tokenizer.marker_ids,
         reasoning=reasoning,
         opened=opened,

@@ -28,4 +28,4 @@ CHAT: Unsupported = GENERATION | {
 }
 TOKENIZE: Unsupported = {"chat_template": (), "mm_processor_kwargs": ()}
 MESSAGE: Unsupported = dict.fromkeys(("function_call", "audio"), ())
-TEXT_PART: Unsupported = dict.fromkeys(("image_url", "input_audio", "file", "refusal"), ())
+TEXT_PART: Unsupported = dict.fromkeys(("image_url", "input_audio", "file"), ())

@@ -32,11 +32,16 @@ def kind(value: Any) -> str | None:
         return TEXT
     if not isinstance(value, list):
         return None
-    return _TAGS.get(type(value[0])) if value else TEXTS
+    return _TAGS.get(type(value[0])) if value else None
 
 
-def takes(kinds: str) -> Discriminator:
-    return Discriminator(kind, custom_error_type="kind", custom_error_message=f"must be {kinds}")
+def takes(kinds: str, *, empty: str = TEXTS) -> Discriminator:
+    """Tells values apart by their kind; `empty` is that of a list without entries."""
+    return Discriminator(
+        lambda value: empty if value == [] else kind(value),
+        custom_error_type="kind",
+        custom_error_message=f"must be {kinds}",
+    )
 
 
 def at_most(limit: int) -> BeforeValidator:

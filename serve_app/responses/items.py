@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, Tag
+from pydantic import Field, Tag, model_validator
 
-from serve_app.openai.fields import Fields
+from serve_app.openai.fields import Fields, field_error
+from serve_app.openai.messages import RefusalPart
 from serve_app.openai.translation import by_type, known_types
 from serve_app.openai.values import CONVERSATION, FAIL_FAST, MAX_MESSAGES, MAX_PARTS, PARTS, TEXT, at_most, takes
 
@@ -20,13 +21,18 @@ class TextPart(Fields):
     text: str
 
 
-Parts = Annotated[
-    list[Annotated[TextPart, known_types("parts", "input_text", "output_text")]],
-    FAIL_FAST,
-    Field(min_length=1),
-    at_most(MAX_PARTS),
+Part = Annotated[
+    Annotated[TextPart, Tag("<input_text>")]
+    | Annotated[TextPart, Tag("<output_text>")]
+    | Annotated[RefusalPart, Tag("<refusal>")],
+    by_type(),
+    known_types("parts", "input_text", "output_text", "refusal"),
 ]
-Text = Annotated[Annotated[str, Tag(TEXT)] | Annotated[Parts, Tag(PARTS)], takes("a string or a list of text parts")]
+Parts = Annotated[list[Part], FAIL_FAST, at_most(MAX_PARTS)]
+Text = Annotated[
+    Annotated[str, Tag(TEXT)] | Annotated[Parts, Tag(PARTS)],
+    takes("a string or a list of text parts", empty=PARTS),
+]
 
 
 class MessageItem(Fields):
@@ -35,6 +41,12 @@ class MessageItem(Fields):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"] = Field(description="`developer` means `system`.")
     content: Text
+
+    @model_validator(mode="after")
+    def _says_something(self) -> MessageItem:
+        if self.content == [] and self.role != "assistant":
+            raise field_error("content", "content must be a string or a list of text parts that is not empty")
+        return self
 
 
 class FunctionCallItem(Fields):
@@ -88,5 +100,5 @@ Items = Annotated[list[Item], FAIL_FAST, Field(min_length=1), CONVERSATION, at_m
 Input = Annotated[Annotated[str, Tag(TEXT)] | Annotated[Items, Tag(PARTS)], takes("a string or a list of items")]
 
 
-def text_of(content: str | list[TextPart]) -> str:
+def text_of(content: str | list[TextPart | RefusalPart]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)

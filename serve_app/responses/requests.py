@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from serve_app.openai.fields import Fields, field_error
 from serve_app.openai.requests import SpeculationFields
 from serve_app.openai.tools import MAX_TOOLS
-from serve_app.openai.translation import known_types
+from serve_app.openai.translation import by_type, known_types
 from serve_app.openai.values import FAIL_FAST, PARTS, TEXT, at_most
 from serve_app.responses.items import Input
 
@@ -41,9 +41,31 @@ class NamedFunction(Fields):
     name: str
 
 
+class AllowedFunction(NamedFunction):
+    """One of the tools by its name; the rest of its definition is in `tools`, and may be here again."""
+
+    ignored = frozenset({"description", "parameters", "strict"})
+
+
+class AllowedTools(Fields):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"] = Field(description="Whether one of them may or must be called.")
+    tools: Annotated[
+        list[Annotated[AllowedFunction, known_types("allowed tools", "function")]],
+        FAIL_FAST,
+        Field(min_length=1),
+        at_most(MAX_TOOLS),
+    ] = Field(description="Those of `tools` that may be called; the prompt has all.")
+
+
 ToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag(TEXT)]
-    | Annotated[NamedFunction, known_types("tool choices", "function"), Tag(PARTS)],
+    | Annotated[
+        Annotated[NamedFunction, Tag("<function>")] | Annotated[AllowedTools, Tag("<allowed_tools>")],
+        by_type(),
+        known_types("tool choices", "function", "allowed_tools"),
+        Tag(PARTS),
+    ],
     Discriminator(lambda value: TEXT if isinstance(value, str) else PARTS),
 ]
 
@@ -67,7 +89,7 @@ class ResponsesRequest(Fields):
 
     ignored = frozenset(
         {"user", "service_tier", "safety_identifier", "access_programs", "image", "stream_options", "max_tool_calls"}
-        | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
+        | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "client_metadata"}
     )
     unsupported: ClassVar[dict[str, tuple[object, ...]]] = {
         "top_logprobs": (0,),

@@ -35,7 +35,7 @@ class ResponseBuilder(Events):
         self._head: dict[str, Any] = {
             "id": f"resp_{secrets.token_hex(12)}",
             "created_at": int(time.time()),
-            "model": service.model_name,
+            "model": body.model,
             **_asked(body, chat),
         }
         self._tokenizer = service.tokenizer

@@ -15,7 +15,7 @@ from serve_app.responses.items import (
     ReasoningItem,
     text_of,
 )
-from serve_app.responses.requests import FunctionTool, ResponsesRequest
+from serve_app.responses.requests import AllowedTools, FunctionTool, NamedFunction, ResponsesRequest
 
 _SAME = ("model", "temperature", "top_p", "top_k", "seed", "store", "parallel_tool_calls")
 _NAMES = {
@@ -35,9 +35,17 @@ def translated(body: ResponsesRequest) -> tuple[ChatRequest, Names]:
     conversation = Conversation(body)
     if not conversation.messages:
         raise InvalidRequest("input", "the items of 'input' say nothing; add a message")
-    names = Names(_NAMES | conversation.names | {f"tools[{n}].function": f"tools[{n}]" for n in range(len(body.tools))})
+    names = Names(_NAMES | conversation.names | _names_of_tools(body))
     with names.clients():
         return chat_request(_fields(body) | {"messages": conversation.messages}), names
+
+
+def _names_of_tools(body: ResponsesRequest) -> dict[str, str]:
+    names = {f"tools[{n}].function": f"tools[{n}]" for n in range(len(body.tools))}
+    if isinstance(body.tool_choice, AllowedTools):
+        path = "tool_choice.allowed_tools.tools"
+        names |= {f"{path}[{n}].function": f"tool_choice.tools[{n}]" for n in range(len(body.tool_choice.tools))}
+    return names
 
 
 def _fields(body: ResponsesRequest) -> dict[str, Any]:
@@ -58,9 +66,18 @@ def _tool(tool: FunctionTool) -> dict[str, Any]:
 
 
 def _tool_choice(body: ResponsesRequest) -> str | dict[str, Any] | None:
-    if body.tool_choice is None or isinstance(body.tool_choice, str):
-        return body.tool_choice
-    return {"type": "function", "function": {"name": body.tool_choice.name}}
+    match body.tool_choice:
+        case AllowedTools() as allowed:
+            tools = [_named(tool) for tool in allowed.tools]
+            return {"type": "allowed_tools", "allowed_tools": {"mode": allowed.mode, "tools": tools}}
+        case NamedFunction() as function:
+            return _named(function)
+        case choice:
+            return choice
+
+
+def _named(function: NamedFunction) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": function.name}}
 
 
 def _response_format(given: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -62,3 +62,19 @@ def test_responses_in_text_parsed_and_with_a_tool(service: Service, client: Open
         model=model, input=ASK, tools=[tool], tool_choice="required", parallel_tool_calls=False
     ).output
     assert Place.model_validate_json(call.arguments)
+
+
+def test_of_two_tools_in_the_prompt_the_allowed_one_is_called(service: Service, client: OpenAI) -> None:
+    clock = {"type": "function", "function": {"name": "clock", "description": "The time of day."}}
+    named = {"type": "function", "function": {"name": "clock"}}
+    fields = {"model": service.model, "messages": MESSAGES, "tools": [TOOL, clock], "parallel_tool_calls": False}
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
+    [call] = client.chat.completions.create(**fields, tool_choice=choice).choices[0].message.tool_calls
+    assert call.function.name == "clock"
+    tools = [{"type": "function", **tool["function"], "strict": True} for tool in (TOOL, clock)]
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}
+    response = client.responses.create(
+        model=service.model, input=ASK, tools=tools, tool_choice=choice, parallel_tool_calls=False
+    )
+    assert [item.name for item in response.output] == ["weather"]
+    assert response.tool_choice.tools == choice["tools"]

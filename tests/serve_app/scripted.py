@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from core.generation import GenerationRequest, Run, TokenLogprob
 from core.text.tokenizer import Tokenizer
 from core.verify.commit import Chain
+from serve_app.config import Aliases
 from serve_app.openai.service import ChoiceRun, Overloaded, Speculation
 
 BOS, EOS = "<s>", "</s>"
@@ -73,6 +74,7 @@ class ScriptedService:
     def __init__(self, tokens: Sequence[int] = (), lengths: Sequence[int] = RUN_LENGTHS) -> None:
         self.tokens = tokens or tokens_of("the answer is forty-two. END of the story")
         self.lengths = lengths
+        self.aliases: Aliases = []
         self.step: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(0)
         self.failure: Exception | None = None
         self.fails_after = 0

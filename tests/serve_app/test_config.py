@@ -147,6 +147,13 @@ def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> 
     [
         ("target.modle", "x", "target.modle: unknown key; did you mean `model`"),
         ("poools", {}, "poools: unknown key; did you mean `pools`"),
+        ("aliases", "gpt-4o", "aliases: write a list of names, or `any`"),
+        ("aliases", None, "aliases: write a list of names, or `any`"),
+        ("aliases", [3], "aliases.names.0: Input should be a valid string"),
+        ("aliases", [""], "aliases.names.0: String should have at least 1 character"),
+        ("aliases", ["x" * 257], "aliases.names.0: String should have at most 256 characters"),
+        ("aliases", ["a", "a"], "aliases: `a` is there twice"),
+        ("aliases", ["a", "m"], "aliases: `m` is there twice; write further names than `name`, each once"),
         ("pools.math", {"actor": {}}, "pools.math.actor: unknown key; did you mean `actors`"),
         ("pools.general.actors", {"num_gpu": 1}, "did you mean `num_gpus`"),
         ("pools", {"math": {}}, "pools.math.actors: Field required"),
@@ -211,6 +218,12 @@ def test_mistakes_are_told_with_what_to_write(path: str, value: object, told: st
     with pytest.raises(ConfigError) as caught:
         parse_config(changed(path, value))
     assert told in str(caught.value)
+
+
+def test_a_service_has_no_aliases_unless_they_are_written_down() -> None:
+    assert parse_config(MINIMAL).aliases == []
+    for aliases in (["claude-sonnet-4-5", "gpt-4o"], "any", ["any"]):
+        assert parse_config(changed("aliases", aliases)).aliases == aliases
 
 
 def test_traces_are_kept_only_if_the_configuration_says_where() -> None:

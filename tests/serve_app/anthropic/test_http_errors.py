@@ -56,6 +56,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("stop_sequences[0]", {"stop_sequences": [""]}, "at least 1 character"),
     ("temperature", {"temperature": 3.0}, "less than or equal to 2"),
     ("container", {"container": "c"}, "not supported"),
+    ("compaction", {"compaction": {"type": "summarize"}}, "not supported"),
+    ("thread", {"thread": {"type": "create"}}, "not supported"),
+    ("output_config.effort", {"output_config": {"effort": "huge"}}, "'high'"),
+    ("messages[0].content", {"messages": [{"role": "user", "content": []}]}, "a list of blocks that is not empty"),
+    ("messages[0].content", {"messages": [{"role": "system", "content": []}]}, "a list of blocks that is not empty"),
     ("mcp_servers", {"mcp_servers": [{"url": "http://a"}]}, "not supported"),
     ("output_config.format", {"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
     ("max_token", {"max_token": 9}, "the nearest known one is 'max_tokens'"),
@@ -63,7 +68,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 ONLY_ANSWERED = [
     ("max_tokens", {"max_tokens": None}, "required"),
-    ("max_tokens", {"max_tokens": 10_000}, "exceed the context"),
+    ("max_tokens", {"max_tokens": 0}, "greater than or equal to 1"),
 ]
 NOT_COUNTED = {"stop_sequences", "temperature", "speculation"}
 
@@ -146,14 +151,25 @@ async def test_bodies_that_cannot_be_read(sent: bytes, headers: dict[str, str], 
     [
         {"tools": [], "metadata": {"user_id": "u"}, "service_tier": "auto", "thinking": None, "mcp_servers": []},
         {"thinking": {"type": "enabled", "budget_tokens": 1024}, "output_config": {}},
+        {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high", "task_budget": {"total": 20_000}}},
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "container": None},
+        {"betas": ["a"], "anthropic_beta": ["a"], "anthropic_version": "2023-06-01", "fallbacks": "default"},
+        {"system": []},
         said({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}),
     ],
 )
 async def test_what_asks_for_nothing_is_accepted(fields: dict[str, Any]) -> None:
     headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "tools-2024-04-04"}
-    async with http_client(ScriptedService()) as client:
-        response = await client.post("/v1/messages", json={**BODY, **fields}, headers=headers)
-    assert response.status_code == 200, response.text
+    counted = {name: value for name, value in {**BODY, **fields}.items() if name != "max_tokens"}
+    service = ScriptedService()
+    async with http_client(service) as client:
+        await client.post("/v1/messages", json={**BODY, "messages": counted["messages"]})
+        response = await client.post("/v1/messages?beta=true", json={**BODY, **fields}, headers=headers)
+        assert response.status_code == 200, response.text
+        count = await client.post("/v1/messages/count_tokens?beta=true", json=counted, headers=headers)
+    plain, asked = service.asked
+    assert asked.tokens == plain.tokens
+    assert count.json() == {"input_tokens": asked.prompt_length}
 
 
 Ask = Callable[[str, dict[str, Any]], Any]

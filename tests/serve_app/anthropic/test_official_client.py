@@ -59,6 +59,42 @@ async def test_why_an_answer_ended(fields: dict[str, object], reason: str, seque
         assert "".join(block.text for block in message.content) == text
 
 
+@pytest.mark.parametrize("most", [300, 32_000, 10**30])
+async def test_a_limit_above_what_the_context_leaves_is_lowered_to_it(most: int) -> None:
+    service = ScriptedService([2] * 500)
+    async with anthropic_client(service) as client:
+        whole = await client.messages.create(**{**ASKED, "max_tokens": most}, timeout=60)
+        async with client.messages.stream(**{**ASKED, "max_tokens": most}, timeout=60) as stream:
+            final = await stream.get_final_message()
+        counted = await client.messages.count_tokens(model="org/toy", messages=ASKED["messages"])
+    for message in (whole, final):
+        assert message.stop_reason == "max_tokens"
+        assert message.usage.input_tokens + message.usage.output_tokens == service.context
+        assert message.usage.input_tokens == counted.input_tokens
+
+
+async def test_a_prompt_that_leaves_no_room_is_refused_in_the_words_by_which_agents_know_it() -> None:
+    service = ScriptedService()
+    async with anthropic_client(service) as client:
+        for text in ("word " * 300, "word " * 300_000):
+            asked = {"model": "org/toy", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}
+            with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: .*messages.* context of 256"):
+                await client.messages.create(**asked)
+    assert not service.asked
+
+
+async def test_an_answer_that_said_nothing_is_sent_back_as_it_came() -> None:
+    service = ScriptedService([EOS_ID])
+    async with anthropic_client(service) as client:
+        first = await client.messages.create(**ASKED)
+        assert first.content == []
+        begun = [*ASKED["messages"], {"role": "assistant", "content": first.content}]
+        await client.messages.create(**{**ASKED, "messages": begun})
+        await client.messages.create(**{**ASKED, "messages": [*begun, *ASKED["messages"]]})
+    prompts = [service.tokenizer.raw.decode(request.tokens) for request in service.asked[1:]]
+    assert prompts == ["user: the answer\nassistant: ", "user: the answer\nassistant: \nuser: the answer\nassistant:"]
+
+
 async def test_an_answer_can_be_sent_back_and_its_beginning_written() -> None:
     service = ScriptedService()
     async with anthropic_client(service) as client:

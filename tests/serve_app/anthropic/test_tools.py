@@ -50,6 +50,14 @@ async def test_text_between_calls_stays_between_them_however_long_the_runs_are(l
     assert said(whole) == said(final) == [THOUGHT, SAID, first, "And Rome.", second, "Done."]
 
 
+async def test_names_of_tools_are_as_long_as_those_of_an_agents_servers() -> None:
+    name = f"mcp__{'server' * 10}__{'tool' * 9}".ljust(128, "_")
+    call = f'<tool_call>\n{{"name": "{name}", "arguments": {ARGUMENTS[0]}}}\n</tool_call>'
+    async with anthropic_client(CallingService(call)) as client:
+        message = await client.messages.create(**{**ASKED, "tools": [{**TOOL, "name": name}]})
+    assert said(message) == [(name, INPUTS[0])]
+
+
 async def test_the_results_of_calls_are_sent_back() -> None:
     service = CallingService()
     async with anthropic_client(service) as client:
@@ -132,6 +140,16 @@ async def test_the_chat_template_is_told_not_to_think() -> None:
         assert service.prompt.endswith("</think>\n\n")
         await client.messages.create(**ASKED, thinking={"type": "enabled", "budget_tokens": 1024})
         assert service.prompt.endswith("assistant:")
+
+
+@pytest.mark.parametrize("effort", ["low", "max"])
+async def test_an_effort_turns_thinking_on_where_the_template_knows_that(effort: str) -> None:
+    service = CallingService()
+    async with anthropic_client(service) as client:
+        await client.messages.create(**ASKED, output_config={"effort": effort}, thinking={"type": "adaptive"})
+        assert service.prompt.endswith("assistant:")
+        await client.messages.create(**ASKED, output_config={"effort": effort}, thinking={"type": "disabled"})
+        assert service.prompt.endswith("</think>\n\n")
 
 
 async def test_the_answer_goes_on_with_an_assistants_last_text() -> None:

@@ -49,6 +49,11 @@ def body(*messages: Any, **fields: Any) -> MessagesRequest:
             [{**ANSWERED, "content": "I ask.I ask."}],
         ),
         ([USER, {"role": "system", "content": "be brief"}], [USER, {"role": "system", "content": "be brief"}]),
+        *[
+            ([{"role": "user", "content": [{**RESULT, "content": content}]}], [{**ANSWERED, "content": ""}])
+            for content in ([], "", None)
+        ],
+        ([USER, {"role": "assistant", "content": []}, USER], [USER, {"role": "assistant", "content": ""}, USER]),
         (
             [{"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}, SAID]}],
             [{"role": "assistant", "content": "I ask."}],
@@ -62,6 +67,11 @@ def test_blocks_become_messages_and_results_of_tools_messages_of_their_own(messa
 @pytest.mark.parametrize("system", ["be brief", [{"type": "text", "text": "be "}, {"type": "text", "text": "brief"}]])
 def test_the_system_message_comes_first(system: Any) -> None:
     assert Conversation(body(system=system)).messages == [{"role": "system", "content": "be brief"}, USER]
+
+
+@pytest.mark.parametrize("system", [None, "", [], [{"type": "text", "text": ""}]])
+def test_a_system_message_that_says_nothing_is_none(system: Any) -> None:
+    assert Conversation(body(system=system)).messages == [USER]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +101,22 @@ def test_the_chat_template_is_told_whether_to_think(type_: str, thinks: bool) ->
     thinking = {"type": type_, "budget_tokens": 1024} if type_ == "enabled" else {"type": type_}
     assert translated(body(thinking=thinking))[0].chat_template_kwargs == {"enable_thinking": thinks}
     assert translated(body())[0].chat_template_kwargs == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"output_config": {"effort": "high"}}, {"reasoning_effort": "high", "enable_thinking": True}),
+        ({"output_config": {"effort": "none"}}, {"reasoning_effort": "none", "enable_thinking": False}),
+        (
+            {"output_config": {"effort": "max"}, "thinking": {"type": "disabled"}},
+            {"reasoning_effort": "max", "enable_thinking": False},
+        ),
+    ],
+)
+def test_an_effort_is_told_to_the_template_which_need_not_know_it(fields: Any, told: dict[str, Any]) -> None:
+    chat, _ = translated(body(**fields))
+    assert (chat.chat_template_kwargs, chat.reasoning_effort) == (told, None)
 
 
 def test_all_else_is_passed_on() -> None:

@@ -137,6 +137,10 @@ def tool_with(parameters: object) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "parameters": parameters}}
 
 
+def allowed(mode: str, *tools: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}
+
+
 IMAGE = {"type": "image_url", "image_url": {"url": "http://a/b.png"}}
 ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("messages", {"messages": None}, "required"),
@@ -148,7 +152,10 @@ ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("messages[0].role", {"messages": [{"role": "pirate", "content": "a"}]}, "'system'"),
     ("messages[0].content", {"messages": [{"role": "user", "content": None}]}, "required"),
     ("messages[0].content", {"messages": [{"role": "user", "content": 3}]}, "a list of text parts"),
-    ("messages[0].content", {"messages": [{"role": "user", "content": []}]}, "a list of text parts"),
+    ("messages[0].content", {"messages": [{"role": "user", "content": []}]}, "a list of text parts that is not empty"),
+    ("messages[0].content", {"messages": [{"role": "assistant", "content": None}]}, "required"),
+    ("messages[0].refusal", {"messages": [{**MESSAGE, "refusal": "no"}]}, "only a message of the role 'assistant'"),
+    ("messages[0].content[0].refusal", {"messages": [{**MESSAGE, "content": [{"type": "refusal"}]}]}, "required"),
     ("messages[0].content[0].image_url", {"messages": [{"role": "user", "content": [IMAGE]}]}, "not supported"),
     ("messages[0].content[0].text", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "required"),
     ("messages[0].tool_calls[0].id", {"messages": [{**MESSAGE, "tool_calls": [{}]}]}, "required"),
@@ -163,6 +170,7 @@ ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("tools[0].type", {"tools": [{**TOOL, "type": "custom"}]}, "'function'"),
     ("tools[0].function", {"tools": [{"type": "function"}]}, "required"),
     ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "pattern"),
+    ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a" * 129}}]}, "pattern"),
     ("tools[1].function.name", {"tools": [TOOL, TOOL]}, "names must differ"),
     ("tools[0].function.parameters", {"tools": [tool_with([])]}, "dictionary"),
     ("tools[0].function.parameters", {"tools": [tool_with({"type": "string"})]}, "schema of an object"),
@@ -172,6 +180,16 @@ ONLY_CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("tool_choice", {"tool_choice": 3}, "must be none, auto"),
     ("tool_choice.type", {"tool_choice": {"type": "custom", "function": {"name": "g"}}}, "'function'"),
     ("tool_choice.function.name", {"tool_choice": {"type": "function", "function": {"name": "g"}}}, "none of the 0"),
+    ("tool_choice.allowed_tools", {"tool_choice": {"type": "allowed_tools"}}, "required"),
+    ("tool_choice.allowed_tools.mode", {"tool_choice": allowed("none", TOOL)}, "'required'"),
+    ("tool_choice.allowed_tools.tools", {"tools": [TOOL], "tool_choice": allowed("auto")}, "at least 1 item"),
+    ("tool_choice.allowed_tools.tools", {"tool_choice": allowed("auto", *[TOOL] * 129)}, "at most 128"),
+    ("tool_choice.allowed_tools.tools[0].type", {"tool_choice": allowed("auto", {"type": "mcp"})}, "'function'"),
+    (
+        "tool_choice.allowed_tools.tools[1].function.name",
+        {"tools": [TOOL], "tool_choice": allowed("auto", TOOL, {"type": "function", "function": {"name": "g"}})},
+        "none of the 1 tools",
+    ),
     ("parallel_tool_calls", {"parallel_tool_calls": "no"}, "valid boolean"),
     ("include_reasoning", {"include_reasoning": "no"}, "valid boolean"),
     ("reasoning_effort", {"reasoning_effort": "high"}, "knows no reasoning effort"),

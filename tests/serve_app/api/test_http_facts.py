@@ -31,6 +31,13 @@ async def test_the_model_tells_its_numerics() -> None:
     assert (model["object"], model["numerics"], model["tasks"]) == ("model", "exact", ["general", "math", "python"])
 
 
+async def test_the_models_page_tells_what_serves_now() -> None:
+    service = ScriptedService()
+    async with http_client(service) as client:
+        service.tasks = ("general", "cooking")  # as after a rollout
+        assert (await client.get("/v1/models")).json()["data"][0]["tasks"] == ["general", "cooking"]
+
+
 async def test_the_version_is_the_packages() -> None:
     async with http_client(ScriptedService()) as client:
         assert (await client.get("/version")).json() == {"version": version("taskspec")}

@@ -74,6 +74,19 @@ def test_a_script_gets_the_answer_alone(
     assert err.endswith("; accepted: draft of general 9 of 12\n")
 
 
+def test_a_service_with_aliases_has_one_model_and_any_of_its_names_may_be_chosen(
+    service: ScriptedService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.aliases = ["gpt-4o", "claude-for-a-test"]
+    with live(create_app(service)) as url:
+        assert chat(monkeypatch, url, "--prompt", "hello") == 0
+        assert chat(monkeypatch, url, "--prompt", "hello", "--model", "gpt-4o") == 0
+        assert chat(monkeypatch, url, "--prompt", "hello", "--model", "gpt-5") == 2
+    out, err = capsys.readouterr()
+    assert out == f"{ANSWER}\n" * 2
+    assert "serves org/toy, gpt-4o, claude-for-a-test, not gpt-5; choose one with --model" in err
+
+
 def test_marks_are_exactly_the_accepted_tokens(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

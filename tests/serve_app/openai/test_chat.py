@@ -29,6 +29,29 @@ async def test_messages_go_through_the_targets_template() -> None:
     assert text == "<s>system: be brief\nassistant: END\nuser: the answer\nassistant:"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"content": [{"type": "refusal", "refusal": "END"}]},
+        {"content": [{"type": "text", "text": "E"}, {"type": "refusal", "refusal": "ND"}]},
+        {"content": None, "refusal": "END"},
+        {"content": "", "refusal": "END"},
+    ],
+)
+async def test_a_refusal_that_is_sent_back_is_text(said: dict[str, Any]) -> None:
+    service = ScriptedService()
+    await chat(service, HELLO, {"role": "assistant", **said}, HELLO)
+    text = toy_tokenizer().raw.decode(list(service.asked[0].tokens))
+    assert text == "user: the answer\nassistant: END\nuser: the answer\nassistant:"
+
+
+async def test_an_answer_without_parts_said_nothing() -> None:
+    service = ScriptedService()
+    await chat(service, HELLO, {"role": "assistant", "content": []}, HELLO)
+    text = toy_tokenizer().raw.decode(list(service.asked[0].tokens))
+    assert text == "user: the answer\nassistant: \nuser: the answer\nassistant:"
+
+
 async def test_the_answer_is_a_message() -> None:
     body = await chat(ScriptedService())
     assert body["id"].startswith("chatcmpl-")

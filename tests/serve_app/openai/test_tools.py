@@ -27,6 +27,12 @@ CALLS = (
     f'<tool_call>\n{{"name": "weather", "arguments": {OSLO}}}\n</tool_call>\n'
     f'<tool_call>\n{{"name": "clock", "arguments": {NOW}}}\n</tool_call>'
 )
+CALL_FORMS = {
+    "hermes": '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>',
+    "llama3": '{"name": "%s", "parameters": %s}',
+    "mistral": '[TOOL_CALLS] [{"name": "%s", "arguments": %s}]',
+    "json": '{"name": "%s", "arguments": %s}',
+}
 THINKING = (
     "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.reasoning_content or '' }}"
     "{{ message.content }}\n{% endfor %}assistant:{% if enable_thinking %}<think>\n{% endif %}{# </think> #}"
@@ -168,6 +174,15 @@ async def test_a_template_with_tools_renders_them_itself() -> None:
     assert prompt_of(asked) == "<s>user: the weather\nassistant:"
 
 
+@pytest.mark.parametrize("nothing", ["", [], None])
+async def test_a_tool_may_return_nothing(nothing: Any) -> None:
+    asked = CallingService()
+    made = {"id": "a1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    turn = {"role": "assistant", "content": nothing, "tool_calls": [made]}
+    await answered(asked, [*ASKED, turn, {"role": "tool", "tool_call_id": "a1", "content": nothing}])
+    assert asked.prompt.endswith("</tool_call>\ntool: \nassistant:")
+
+
 async def test_tokenize_counts_the_tools_too() -> None:
     asked = service("Hello")
     await answered(asked, tools=[WEATHER])
@@ -267,6 +282,35 @@ async def test_free_answers_are_held_to_a_grammar_only_where_somebody_asks_for_i
     assert [accepted(asked, answer) for answer in (text, wrong, call("clock", '{"a": 1}'))] == [True, False, True]
     await answered(asked, tools=[WEATHER], parallel_tool_calls=False)
     assert [accepted(asked, answer) for answer in (text, wrong, f"{wrong}\n{wrong}")] == [True, True, False]
+
+
+@pytest.mark.parametrize("tool_format", ["hermes", "llama3", "mistral", "json"])
+async def test_of_the_tools_in_the_prompt_those_alone_are_called_that_are_allowed(tool_format: ToolFormat) -> None:
+    asked, forms = service(CALLS, tool_format=tool_format), CALL_FORMS[tool_format]
+    clock, weather = (forms % each for each in (("clock", NOW), ("weather", '{"city": "Oslo"}')))
+    for mode, free in (("auto", True), ("required", False)):
+        choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [CLOCK]}}
+        await answered(asked, tools=[WEATHER, CLOCK], tool_choice=choice)
+        assert [accepted(asked, text) for text in (clock, weather, "Hello")] == [True, False, free]
+        assert all(f'"name": "{name}"' in prompt_of(asked) for name in ("weather", "clock"))
+
+
+async def test_when_all_tools_are_allowed_the_choice_is_as_free_as_without_it() -> None:
+    asked = service(CALLS)
+    choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [CLOCK, WEATHER]}}
+    choices = (
+        await answered(asked, tools=[WEATHER, CLOCK], tool_choice=choice),
+        await answered(asked, tools=[WEATHER, CLOCK]),
+    )
+    assert [request.params.grammar for request in asked.asked] == ["", ""]
+    assert len({str([call.function for call in choice.message.tool_calls]) for choice in choices}) == 1
+
+
+async def test_what_is_no_allowed_call_is_content() -> None:
+    choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [CLOCK]}}
+    said = await answered(service(CALLS), tools=[WEATHER, CLOCK], tool_choice=choice)  # it minds no grammar
+    assert [call.function.name for call in said.message.tool_calls] == ["clock"]
+    assert said.message.content.startswith('<tool_call>\n{"name": "weather"')
 
 
 async def test_an_answer_in_a_schema_may_be_a_call_instead_and_must_be_where_one_is_required() -> None:

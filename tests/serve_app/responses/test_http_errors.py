@@ -11,6 +11,13 @@ from tests.serve_app.scripted import ScriptedService
 
 BODY = {"model": "org/toy", "input": "the answer"}
 USER = {"role": "user", "content": "the answer"}
+FUNCTION = {"type": "function", "name": "f"}
+
+
+def allowed(mode: str, *tools: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "mode": mode, "tools": list(tools)}
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("input", {"input": None}, "required"),
     ("input", {"input": 3}, "a string or a list of items"),
@@ -46,6 +53,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("tools[0].defer_loading", {"tools": [{"type": "function", "name": "f", "defer_loading": True}]}, "not supported"),
     ("tool_choice", {"tool_choice": "any"}, "'required'"),
     ("tool_choice", {"tool_choice": {"type": "file_search"}}, "tool choices of type 'file_search' are not supported"),
+    ("tool_choice.mode", {"tool_choice": allowed("any", FUNCTION)}, "'required'"),
+    ("tool_choice.tools", {"tools": [FUNCTION], "tool_choice": allowed("auto")}, "at least 1 item"),
+    ("tool_choice.tools[0]", {"tool_choice": allowed("auto", {"type": "mcp"})}, "allowed tools of type 'mcp' are not"),
+    (
+        "tool_choice.tools[1].name",
+        {"tools": [FUNCTION], "tool_choice": allowed("auto", FUNCTION, {"type": "function", "name": "g"})},
+        "'tool_choice.tools[1].name' is none of the 1 tools",
+    ),
+    ("input[0].content", {"input": [{"role": "user", "content": []}]}, "a list of text parts that is not empty"),
+    ("input[0].content[0].refusal", {"input": [{**USER, "content": [{"type": "refusal"}]}]}, "required"),
     ("max_output_tokens", {"max_output_tokens": 0}, "greater than or equal to 1"),
     ("max_output_tokens", {"max_output_tokens": 10_000}, "max_output_tokens of 10000 exceed the context"),
     ("temperature", {"temperature": 3.0}, "less than or equal to 2"),
@@ -89,6 +106,7 @@ async def test_the_model_is_checked() -> None:
         {"previous_response_id": None, "conversation": None, "instructions": None, "metadata": None, "text": None},
         {"include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}, "text": {"verbosity": "medium"}},
         {"text": {"format": {"type": "text"}}, "service_tier": "auto", "user": "u", "prompt_cache_key": "k"},
+        {"client_metadata": {"x-codex-installation-id": "i"}},
     ],
 )
 async def test_what_asks_for_nothing_is_accepted(fields: dict[str, Any]) -> None:

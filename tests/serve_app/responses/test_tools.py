@@ -13,6 +13,7 @@ from tests.serve_app.clients import openai_client
 
 TOOL = {"type": "function", "name": "weather", "description": "of a city", "parameters": PARAMETERS, "strict": False}
 OTHER = {**TOOL, "name": "time"}
+ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
 ASKED: dict[str, Any] = {"model": "org/toy", "input": "the weather?", "tools": [TOOL]}
 
 
@@ -79,6 +80,9 @@ async def test_the_results_of_calls_are_sent_back() -> None:
         ({"tool_choice": "required"}, True),
         ({"tool_choice": {"type": "function", "name": "weather"}}, True),
         ({"parallel_tool_calls": False}, True),
+        ({"tool_choice": ALLOWED}, False),
+        ({"tool_choice": {**ALLOWED, "mode": "required"}}, True),
+        ({"tool_choice": ALLOWED, "tools": [OTHER, TOOL]}, True),
         ({"tools": [{**TOOL, "strict": True}]}, True),
         ({"text": {"format": {"type": "json_object"}}, "tools": []}, True),
         ({"text": {"format": {"type": "text"}}, "tools": []}, False),

@@ -22,6 +22,7 @@ SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_tex
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": "{}"}
 RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
 CALLED = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+ASSISTANT = {"role": "assistant", "content": ""}
 ANSWERED = {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
 
 
@@ -52,6 +53,9 @@ def conversation(items: Any, **fields: Any) -> Conversation:
             ],
         ),
         ([SAID, SAID], [{"role": "assistant", "content": "I ask."}] * 2),
+        ([{**SAID, "content": [{"type": "refusal", "refusal": "No."}]}], [{"role": "assistant", "content": "No."}]),
+        ([{**SAID, "content": []}], [{"role": "assistant", "content": ""}]),
+        ([CALL, {**RESULT, "output": []}], [{**ASSISTANT, "tool_calls": [CALLED]}, {**ANSWERED, "content": ""}]),
         (
             [THOUGHT, SAID, THOUGHT],
             [
