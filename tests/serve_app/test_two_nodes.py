@@ -53,7 +53,7 @@ class Nodes(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
+def nodes(token: None) -> Iterator[Nodes]:  # noqa: ARG001
     with tempfile.TemporaryDirectory(prefix="ts") as directory, ExitStack() as running:
         hidden = Path(directory) / "hidden"
         hidden.mkdir()
@@ -65,6 +65,17 @@ def nodes() -> Iterator[Nodes]:
         second = ("unshare", "--mount", "sh", "-c", hide, "sh")
         running.enter_context(node(directory, f"--address={address}", "--node-ip-address=127.0.0.1", before=second))
         yield Nodes(address, hidden)
+
+
+@pytest.fixture(scope="module")
+def token() -> Iterator[None]:
+    """The token of the cluster, in the environment of all that is started here."""
+    with tempfile.NamedTemporaryFile("w") as file, pytest.MonkeyPatch.context() as environment:
+        file.write("5f" * 32)
+        file.flush()
+        environment.setenv("RAY_AUTH_MODE", "token")
+        environment.setenv("RAY_AUTH_TOKEN_PATH", file.name)
+        yield
 
 
 @contextmanager
@@ -90,7 +101,11 @@ def node(directory: str, *options: str, before: tuple[str, ...] = ()) -> Iterato
     )
     try:
         assert process.stdout is not None
-        assert any("Ray runtime started" in line for line in process.stdout)
+        said = ""
+        while "Ray runtime started" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
         yield
     finally:
         os.killpg(process.pid, signal.SIGTERM)
