@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve import Application, RunTarget
+from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus
 
+from core.errors import TaskSpecError
 from core.model.cpu.openmp import TEAM
 from serve_app.access.keys import check
 from serve_app.config import CORE, ROLLOUT, Actors, load_config
 from serve_app.deployments.bundle_applications import QUIET, bundle_targets, deployment, draft_application, target
+from serve_app.deployments.failures import failure_of
 from serve_app.deployments.ingress import SpeculativeIngress
 from serve_app.deployments.rollout import Rollout
 from serve_app.deployments.served_models import ServedModels, with_bundle
 from serve_app.deployments.target_verifier import TargetVerifier
 
 POLL_SECONDS = 0.1
+TELL_SECONDS = 5.0  # for a running service to tell what it serves
+
+
+class DeployFailed(TaskSpecError):
+    """An application did not come up."""
 
 
 def core_application(served: ServedModels) -> Application:
@@ -70,21 +79,47 @@ def targets(served: ServedModels) -> list[RunTarget]:
     return every
 
 
-def run(served: ServedModels, host: str, port: int) -> Iterator[int]:
-    """Deploy everything on the Ray cluster this process is connected to, and yield how many applications run so far.
+def served_now() -> ServedModels | None:
+    """What the service that runs on this cluster serves; None if there is none, or if it does not tell."""
+    try:
+        handle = serve.get_deployment_handle(SpeculativeIngress.__name__, CORE)
+        found: ServedModels = handle.served.remote().result(timeout_s=TELL_SECONDS)
+    except (RayError, RayServeException, TimeoutError):
+        return None
+    return found
 
-    Raises `RuntimeError` if one cannot be deployed.
+
+def run(applications: Sequence[RunTarget], host: str, port: int) -> Iterator[int]:
+    """Deploy these on the Ray cluster this process is connected to, and yield how many of them run so far.
+
+    Where a service runs already, its ingress and its verifier are replaced last, when all else runs. Raises
+    `DeployFailed` if one cannot be deployed; what would have come after it stays as it is.
     """
     serve.start(http_options={"host": host, "port": port}, logging_config=QUIET)
-    applications = targets(served)
-    serve.run_many(applications, wait_for_applications_running=False)
+    done = 0
+    for wave in _waves(applications, CORE in serve.status().applications):
+        serve.run_many(wave, wait_for_applications_running=False)
+        for running in _until_all_run([application.name for application in wave]):
+            yield done + running
+        done += len(wave)
+
+
+def _waves(applications: Sequence[RunTarget], replacing: bool) -> Iterator[list[RunTarget]]:
+    if not replacing:
+        yield list(applications)
+        return
+    yield [one for one in applications if one.name not in (CORE, ROLLOUT)]
+    yield [one for one in applications if one.name in (CORE, ROLLOUT)]
+
+
+def _until_all_run(names: Sequence[str]) -> Iterator[int]:
     running = 0
-    while running < len(applications):
+    while running < len(names):
         time.sleep(POLL_SECONDS)
         states = serve.status().applications
-        found = {target.name: states[target.name] for target in applications if target.name in states}
+        found = {name: states[name] for name in names if name in states}
         for name, state in found.items():
             if state.status == ApplicationStatus.DEPLOY_FAILED:
-                raise RuntimeError(f"deploying application {name} failed: {state.message}")
+                raise DeployFailed(f"{name} was not deployed: {failure_of(state)}")
         running = sum(state.status == ApplicationStatus.RUNNING for state in found.values())
         yield running

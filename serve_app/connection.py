@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from core.errors import ConfigError, TaskSpecError
 from serve_app.local_cluster import RunningService, log_options, running_services, silence_ray, use_token
+
+AUTO = "auto"
+TOKEN_HINT = "if it requires a token, set RAY_AUTH_MODE=token"
 
 
 class NotReached(TaskSpecError):
@@ -21,8 +25,7 @@ def connect(address: str) -> Any:
         return ray.init(address=address, **log_options())
     except (ConnectionError, RuntimeError, ValueError) as error:
         # Ray finds out by itself that a token is needed only if the address is `auto`.
-        hint = "if it requires a token, set RAY_AUTH_MODE=token"
-        raise NotReached(f"no Ray cluster answers at {address} ({error}); {hint}") from error
+        raise NotReached(f"no Ray cluster answers at {address} ({error}); {TOKEN_HINT}") from error
 
 
 def connect_to_service(address: str | None) -> None:
@@ -30,22 +33,53 @@ def connect_to_service(address: str | None) -> None:
 
     Raises `NotReached`, and `ConfigError` if without an address there is no service here, or several.
     """
+    connect(meant(address or _only(running_services()).address))
+
+
+def jobs_at(address: str) -> str:
+    """The URL at which the Ray at `address` takes jobs; a URL is that of a dashboard already.
+
+    This process uses the token of a Ray of `taskspec serve`. Raises `NotReached`, and `ConfigError` for `auto` if
+    several services are here.
+    """
+    if address.startswith(("http://", "https://")):
+        return address
+    address = meant(address)
+    for service in running_services():
+        if service.address == address:
+            return service.jobs
+    silence_ray()
+    from ray.dashboard.utils import get_address_for_submission_client
+
+    try:
+        return get_address_for_submission_client(address)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise NotReached(f"no Ray cluster answers at {address} ({error}); {TOKEN_HINT}") from error
+
+
+def meant(address: str) -> str:
+    """The Ray that an address means to every command; this process uses its token if it is one of `taskspec serve`.
+
+    `auto` is the cluster that this machine is a node of, by `ray start` or by RAY_ADDRESS. Without one it is the Ray of
+    the one `taskspec serve` here. Raises `ConfigError` if several are.
+    """
     services = running_services()
-    address = address or _only(services).address
+    if address == AUTO and services and not _is_node():
+        address = _only(services).address
     for service in services:
         if service.address == address:
             use_token(service.token_file)
-    connect(address)
+    return address
 
 
-def jobs_of_service() -> str:
-    """The URL at which the Ray of the one `taskspec serve` on this machine takes jobs; this process uses its token.
+def _is_node() -> bool:
+    """Whether `ray start` has made this machine a node of a cluster that still runs, or RAY_ADDRESS names one."""
+    if os.environ.get("RAY_ADDRESS"):
+        return True
+    from ray._private.services import find_gcs_addresses
+    from ray._private.utils import read_ray_address
 
-    Raises `ConfigError` if there is no service here, or several.
-    """
-    service = _only(running_services())
-    use_token(service.token_file)
-    return service.jobs
+    return read_ray_address() in find_gcs_addresses()
 
 
 def _only(services: list[RunningService]) -> RunningService:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from core.errors import TaskSpecError
 from serve_app.config import Actors
-from serve_app.connection import connect
+from serve_app.connection import connect, meant
 from serve_app.deployments.served_models import ServedModels
 from serve_app.local_cluster import Jobs, announce, local_cluster
 from serve_app.terminal.progress import step
@@ -68,14 +68,19 @@ class ClusterService(NamedTuple):
 def cluster_service(served: ServedModels, host: str, port: int, address: str, console: Console) -> ClusterService:
     """Deploy on the Ray cluster at `address`, which keeps the service running.
 
-    Raises `NotReached` and `StartFailed`.
+    A service that runs there already is replaced, or runs again if the new one does not come up. Raises `NotReached`,
+    `ConfigError` if a node cannot read what it would load, before anything is changed, and `StartFailed`.
     """
     with step(console, f"Connecting to the Ray cluster at {address}", "Connected"):
-        cluster = connect(address)
+        cluster = connect(meant(address))
     import ray
 
+    from serve_app.deployments import preflight
+
+    with step(console, "Asking the nodes for the models, keys and directories that they will read"):
+        preflight.check(served)
     head = ray.get_runtime_context().gcs_address.rpartition(":")[0]
-    url = _deploy(served, host, port, head if host in LOOPBACK_OF else host, console)
+    url = _replace(served, host, port, head if host in LOOPBACK_OF else host, console)
     token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""
     return ClusterService(url, f"{token}serve shutdown --yes --address http://{cluster.dashboard_url}")
 
@@ -87,16 +92,39 @@ def drain() -> None:
     serve.shutdown()
 
 
+def _replace(served: ServedModels, host: str, port: int, reached_at: str, console: Console) -> str:
+    """Deploy, and if that fails, the service that ran before again."""
+    from serve_app import applications
+
+    before = applications.served_now()
+    try:
+        return _deploy(served, host, port, reached_at, console)
+    except StartFailed as error:
+        if before is None:
+            raise
+        console.print(f"The new service does not come up: {error}", highlight=False, markup=False, soft_wrap=True)
+        with step(console, "Going back to the service before", "The service before runs again"):
+            try:
+                for _ in applications.run(applications.targets(before), host, port):
+                    pass
+            except (RuntimeError, TaskSpecError) as again:
+                raise StartFailed(f"{error}\nNor does the service before come up again: {again}") from error
+        raise StartFailed(f"{error}\nThe service before runs again.") from error
+
+
 def _deploy(served: ServedModels, host: str, port: int, reached_at: str, console: Console) -> str:
+    from serve_app import applications  # imports Ray, which reads the environment when it is imported
+
     pools = f"{len(served.drafts)} draft pool{'s' if len(served.drafts) > 1 else ''}"
     parts = f"target{', router' if served.router else ''}, {pools} and ingress"
     url = f"http://{f'[{reached_at}]' if ':' in reached_at else reached_at}:{port}"
-    with step(console, f"Loading {parts}", f"{parts[0].upper()}{parts[1:]} ready", len(served.drafts) + 1) as loading:
-        from serve_app import applications  # imports Ray, which reads the environment when it is imported
-
+    every = applications.targets(served)
+    with step(console, f"Loading {parts}", f"{parts[0].upper()}{parts[1:]} ready", len(every)) as loading:
         try:
-            for ready in applications.run(served, host, port):
+            for ready in applications.run(every, host, port):
                 loading.reach(ready)
+        except applications.DeployFailed as error:
+            raise StartFailed(str(error)) from error
         except RuntimeError as error:
             # The exception of an actor is wrapped in one with the traceback of its process; `cause` is the original.
             raise StartFailed(str(getattr(error, "cause", error))) from error

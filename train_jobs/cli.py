@@ -29,9 +29,9 @@ Bundles = Annotated[Path | None, typer.Option(metavar="DIR", help="Bundle direct
 Address = Annotated[
     str | None,
     typer.Option(
-        metavar="URL",
-        help="Run as a Ray Job on the cluster with this dashboard, http://HEAD:8265, or on that of `taskspec serve` "
-        "on this machine: auto.",
+        metavar="HOST:PORT",
+        help="Run as a Ray Job on this Ray cluster, named as for `taskspec serve` (`auto` for the one here), or by the "
+        "URL of its dashboard.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only the outcome, as JSON, on stdout.")]
@@ -39,16 +39,16 @@ Watched = Annotated[
     bool, typer.Option("--watch", help="Stay, look at the traces for drift, and retrain when there is a reason.")
 ]
 OwnRay = Callable[[float], AbstractContextManager[None]]
-JobsOfService = Callable[[], str]
+JobsAt = Callable[[str], str]
 
 
-def add_commands(app: typer.Typer, own_ray: OwnRay, jobs_of_service: JobsOfService) -> None:
+def add_commands(app: typer.Typer, own_ray: OwnRay, jobs_at: JobsAt) -> None:
     """Add retrain, stage, draft and traces.
 
-    `own_ray(gpus)` starts a Ray for one command and stops it afterwards, `jobs_of_service()` gives the URL at which the
-    Ray of the service on this machine takes jobs.
+    `own_ray(gpus)` starts a Ray for one command and stops it afterwards. `jobs_at(address)` gives the URL at which the
+    Ray at an address takes jobs.
     """
-    commands = Commands(own_ray, jobs_of_service)
+    commands = Commands(own_ray, jobs_at)
     app.command("retrain")(commands.retrain)
     app.command("stage")(commands.stage)
     draft = typer.Typer(no_args_is_help=True, help="Drafts for targets that have none.")
@@ -64,13 +64,9 @@ def add_commands(app: typer.Typer, own_ray: OwnRay, jobs_of_service: JobsOfServi
 class Commands:
     """The commands, with the Ray they run on."""
 
-    def __init__(self, own_ray: OwnRay, jobs_of_service: JobsOfService) -> None:
+    def __init__(self, own_ray: OwnRay, jobs_at: JobsAt) -> None:
         self._own_ray = own_ray
-        self._jobs_of_service = jobs_of_service
-
-    def _jobs(self, address: str) -> str:
-        """The URL of a dashboard."""
-        return self._jobs_of_service() if address == "auto" else address
+        self._jobs_at = jobs_at
 
     def retrain(
         self,
@@ -219,7 +215,7 @@ class Commands:
         config.watched()
         console = Console()
         if address is not None:
-            _submit(config, (), self._jobs(address), console, watch=True)
+            _submit(config, (), self._jobs_at(address), console, watch=True)
             return
         _check_cpus(config)
         with _stoppable(console, _again(config)), on(self._own_ray(_gpus(config))):
@@ -230,7 +226,7 @@ class Commands:
     def _run(self, config: RetrainConfig, stages: Sequence[StageName], address: str | None, *, as_json: bool) -> None:
         console = Console(stderr=as_json)
         if address is not None:
-            _submit(config, stages, self._jobs(address), console, as_json=as_json)
+            _submit(config, stages, self._jobs_at(address), console, as_json=as_json)
             return
         _check_cpus(config)
         with _stoppable(console, _again(config)), on(self._own_ray(_gpus(config))):

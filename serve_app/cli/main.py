@@ -30,7 +30,7 @@ from serve_app.cli import keys as keys_cli
 from serve_app.cli import operations as operations_cli
 from serve_app.cli.exposure import check_exposure, open_to_this_command, with_keys
 from serve_app.config import ServiceConfig, load_config
-from serve_app.connection import jobs_of_service
+from serve_app.connection import jobs_at
 from serve_app.load import cli as load_cli
 from serve_app.terminal.progress import step
 
@@ -184,7 +184,7 @@ app.command()(operations_cli.scale)
 app.add_typer(bundles_cli.app, name="bundles")
 app.add_typer(keys_cli.app, name="keys")
 for _entry in entry_points(group=COMMANDS):
-    _entry.load()(app, own_ray, jobs_of_service)
+    _entry.load()(app, own_ray, jobs_at)
 
 
 class _Messages(logging.Handler):

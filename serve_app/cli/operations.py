@@ -53,6 +53,7 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
     `acceptance` with `now`, `before` and the `answers` of each.
     """
     connect_to_service(address)
+    from serve_app.deployments.failures import cause_in
     from serve_app.operations import service_status
 
     found = service_status()
@@ -65,7 +66,7 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
     console.print(table(found.parts))
     for part in found.parts:
         if part.message:
-            console.print(f"{part.name}: {part.message}", soft_wrap=True)
+            console.print(f"{part.name}: {cause_in(part.message)}", soft_wrap=True)
 
 
 def scale(replicas: Replicas, address: Address = None) -> None:

@@ -139,6 +139,10 @@ class SpeculativeIngress:
         """Generations, the Serve calls made for them, sessions that went without a draft, and moves to other drafts."""
         return self._tallies.counts
 
+    def served(self) -> ServedModels:
+        """The configuration and the models of the bundle that serves."""
+        return self._bundles.current.served
+
     def report(self) -> IngressReport:
         """What `taskspec status` shows of this replica."""
         served = self._bundles.current.served

@@ -12,6 +12,7 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from core.errors import TaskSpecError
 from serve_app.deployments.bundle_applications import bundle_targets
+from serve_app.deployments.failures import failure_of
 from serve_app.deployments.served_models import ServedModels
 
 START_SECONDS = 900.0  # for the pools of a bundle; large models take minutes
@@ -41,7 +42,7 @@ async def start(served: ServedModels, in_use: Set[str]) -> None:
     while waiting := awaited - _running(found := (await asyncio.to_thread(serve.status)).applications):
         for name in sorted(waiting & found.keys()):
             if found[name].status == ApplicationStatus.DEPLOY_FAILED:
-                raise NotStarted(f"{name}: {found[name].message}")
+                raise NotStarted(f"{name}: {failure_of(found[name])}")
         if time.monotonic() > deadline:
             names = ", ".join(sorted(waiting))
             raise NotStarted(f"{names}: not running after {START_SECONDS:.0f} s; `serve status` says what is missing")

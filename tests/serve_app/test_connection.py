@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from ray._private import services, utils
 
 from core.errors import ConfigError
 from serve_app import connection, local_cluster
-from serve_app.connection import connect_to_service
+from serve_app.connection import connect_to_service, jobs_at
 from serve_app.local_cluster import RunningService, running_services
 
 FIRST, SECOND = "127.0.0.1:6001", "127.0.0.1:6002"
@@ -32,6 +33,14 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     addresses: list[str] = []
     monkeypatch.setattr(connection, "connect", addresses.append)
     return addresses
+
+
+@pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray start` was not called here, or the cluster has ended and left its file."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(utils, "read_ray_address", lambda: "127.0.0.1:6999")
+    monkeypatch.setattr(services, "find_gcs_addresses", lambda: {FIRST})
 
 
 def announced(here: Path, name: str, address: str, pid: int) -> RunningService:
@@ -73,11 +82,35 @@ def test_of_several_services_one_must_be_named_and_its_token_is_used(here: Path,
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(second.token_file)
 
 
-def test_another_cluster_is_reached_with_the_token_of_the_environment(here: Path, reached: list[str]) -> None:
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_auto_is_the_cluster_that_this_machine_is_a_node_of_with_the_token_of_the_environment(
+    here: Path, reached: list[str], monkeypatch: pytest.MonkeyPatch, *, by_environment: bool
+) -> None:
     announced(here, "first", FIRST, os.getpid())
+    if by_environment:
+        monkeypatch.setenv("RAY_ADDRESS", SECOND)
+    else:
+        monkeypatch.setattr(utils, "read_ray_address", lambda: SECOND)
+        monkeypatch.setattr(services, "find_gcs_addresses", lambda: {FIRST, SECOND})
     connect_to_service("auto")
     assert reached == ["auto"]
     assert os.environ["RAY_AUTH_TOKEN"] == "of another cluster"
+
+
+@pytest.mark.usefixtures("no_cluster")
+def test_auto_without_a_cluster_is_the_service_here_for_serving_and_for_jobs(here: Path, reached: list[str]) -> None:
+    only = announced(here, "first", FIRST, os.getpid())
+    connect_to_service("auto")
+    assert reached == [FIRST]
+    assert jobs_at("auto") == jobs_at(FIRST) == only.jobs
+    assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(only.token_file)
+    announced(here, "second", SECOND, os.getpid())
+    with pytest.raises(ConfigError, match="several services"):
+        jobs_at("auto")
+
+
+def test_a_dashboard_is_where_its_cluster_takes_jobs() -> None:
+    assert jobs_at("http://head:8265") == "http://head:8265"
 
 
 @pytest.mark.usefixtures("here")

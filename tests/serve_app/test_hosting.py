@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from ray.exceptions import RayTaskError
+from ray.serve import RunTarget
+from ray.serve.schema import ApplicationStatus
 from rich.console import Console
 
 from serve_app import applications
-from serve_app.config import load_config
+from serve_app.config import CORE, load_config
 from serve_app.deployments.served_models import ServedModels
-from serve_app.hosting import StartFailed, _deploy
+from serve_app.hosting import StartFailed, _deploy, _replace
 
 
 def test_what_an_actor_said_is_told_without_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +24,50 @@ def test_what_an_actor_said_is_told_without_its_traceback(monkeypatch: pytest.Mo
     with pytest.raises(StartFailed) as failed:
         _deploy(ServedModels(load_config("family")), "0.0.0.0", 8000, "127.0.0.1", Console(file=io.StringIO()))
     assert str(failed.value) == str(said)
+
+
+@pytest.mark.parametrize("comes_up", [True, False])
+def test_where_a_part_does_not_come_up_the_service_before_runs_again(
+    monkeypatch: pytest.MonkeyPatch, *, comes_up: bool
+) -> None:
+    before, new = ServedModels(load_config("family")), ServedModels(load_config("smollm2"))
+    deployed: list[str] = []
+
+    def run(every: Sequence[RunTarget], *_: object) -> Iterator[int]:
+        deployed.append(every[0].name)
+        if every[0].name == "new" or not comes_up:
+            raise applications.DeployFailed("taskspec was not deployed: ConfigError: too small")
+        yield len(every)
+
+    def targets(served: ServedModels) -> list[Any]:
+        return [SimpleNamespace(name="new" if served is new else "before")]
+
+    monkeypatch.setattr(applications, "served_now", lambda: before)
+    monkeypatch.setattr(applications, "targets", targets)
+    monkeypatch.setattr(applications, "run", run)
+    with pytest.raises(StartFailed, match="too small") as failed:
+        _replace(new, "127.0.0.1", 8000, "127.0.0.1", Console(file=io.StringIO()))
+    assert deployed == ["new", "before"]
+    assert ("The service before runs again" in str(failed.value)) == comes_up
+
+
+def test_ingress_and_verifier_are_replaced_last_and_started_with_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    applied = [SimpleNamespace(name=name) for name in ("draft-general", CORE, "router@1")]
+    running: dict[str, Any] = {}
+    waves: list[list[str]] = []
+
+    def run_many(wave: list[Any], **_: object) -> None:
+        waves.append([one.name for one in wave])
+        running.update({one.name: SimpleNamespace(status=ApplicationStatus.RUNNING) for one in wave})
+
+    fake = SimpleNamespace(
+        start=lambda **_: None, run_many=run_many, status=lambda: SimpleNamespace(applications=dict(running))
+    )
+    monkeypatch.setattr(applications, "serve", fake)
+    monkeypatch.setattr(applications, "POLL_SECONDS", 0.0)
+    for expected in ([["draft-general", CORE, "router@1"]], [["draft-general", "router@1"], [CORE]]):
+        waves.clear()
+        counts = list(applications.run(cast("list[RunTarget]", applied), "127.0.0.1", 8000))
+        assert waves == expected
+        assert counts[-1] == len(applied)
+        assert max(counts) <= len(applied)

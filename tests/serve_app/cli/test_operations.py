@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from core.errors import ConfigError
-from serve_app import local_cluster
+from serve_app import local_cluster, operations
+from serve_app.cli import operations as operations_cli
 from serve_app.cli.main import main
 from serve_app.cli.operations import as_object, facts, parse_replicas, table
 from serve_app.deployments.ingress_report import IngressReport
@@ -47,6 +49,17 @@ def test_what_is_served_and_recorded_is_told_in_lines() -> None:
     ]
     assert facts(status(traces=Counter()))[1] == "traces: none written yet"
     assert facts(ServiceStatus(DEPLOYED, None, ())) == ["The ingress does not answer; deployed 2026-07-18 10:05 UTC"]
+
+
+def test_a_part_that_is_unwell_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = '  File "replica.py", line 1, in initialize\n    raise\n' * 40
+    unwell = replace(POOL, message=f"It failed 3 times. Error:\nTraceback:\n{frames}core.errors.ConfigError: no model")
+    monkeypatch.setattr(operations_cli, "connect_to_service", lambda _: None)
+    monkeypatch.setattr(operations, "service_status", lambda: ServiceStatus(DEPLOYED, None, (ROUTER, unwell)))
+    operations_cli.status()
+    assert capsys.readouterr().out.splitlines()[-1] == "math: ConfigError: no model"
 
 
 def test_the_same_is_an_object_for_scripts() -> None:

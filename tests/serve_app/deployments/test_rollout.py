@@ -185,7 +185,7 @@ def running() -> Iterator[Running]:
         config = load_config("family").model_copy(update={"bundle": str(root.path), "rollout": rollout})
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
-            for _ in applications.run(with_bundle(config), "127.0.0.1", port):
+            for _ in applications.run(applications.targets(with_bundle(config)), "127.0.0.1", port):
                 pass
             url = f"http://127.0.0.1:{port}"
             prompts = [item.prompt for task in TASKS for item in items(task, 4, 7, split="held_out")]
