@@ -259,14 +259,14 @@ class VerifyEngine:
 
     def _sampling(self, drawn: _Drawn) -> tuple[_Drawn, Sampling]:
         """How to draw, and from what: without the proposals that the grammar could not judge."""
-        session, feed = drawn.session, drawn.feed
-        chain = session.chain
+        session, feed, chain = drawn.session, drawn.feed, drawn.session.chain
         prompt = session.prompt_ids if chain.params.repetition_penalty != 1.0 else ()
         allowed = session.allowed(feed.proposals, self._vocabulary.num_valid)
         if allowed is not None and len(allowed) < len(drawn.logits):
             feed = feed._replace(proposals=feed.proposals[: len(allowed) - 1])
             drawn = _Drawn(session, feed, drawn.logits[: len(allowed)])
-        return drawn, Sampling(chain.params, session.noise, session.length, chain.counts, feed.proposals, prompt, allowed)
+        counts, proposals = chain.counts, feed.proposals
+        return drawn, Sampling(chain.params, session.noise, session.length, counts, proposals, prompt, allowed)
 
     def _failed(self, session: VerifySession) -> bool:
         """Whether its grammar has given up; then it ends, and the others know nothing of it."""
