@@ -5,6 +5,7 @@ The state of a grammar moves only with committed tokens. Looking ahead along pro
 
 from __future__ import annotations
 
+import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ REMEMBERED = 64  # compiled grammars: clients send the same tools and schemas ag
 MASK_ITEMS, MASK_FUEL, STATES = 5_000, 50_000, 50_000  # of a parser and its lexer: a mask takes 10 ms at the very most
 
 _NAMED_TOKENS = re.compile(r"<\[\^?([0-9,\- ]+)\]>")
+_TEXTS = re.compile(r'"(\\.|[^"\\])*"|(#|//)[^\n]*|/(\\.|[^/\\])+/')  # of Lark: strings, comments and expressions
 
 Allowed = NDArray[np.bool_]
 
@@ -59,11 +61,6 @@ class Grammars:
     def _compile(self, grammar: str) -> LLMatcher:
         """Compile and try it: some grammars give up at their first tokens, and some cannot be looked ahead in."""
         tokenizer = self._tokenizer()
-        texts = [token for token in _named(grammar) if not tokenizer.is_special_token(token)]
-        if texts:
-            raise InvalidRequest(
-                "grammar", f"<[{texts[0]}]> in a grammar must be a special token; write others as text"
-            )
         limits = LLParserLimits(
             step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
         )
@@ -73,6 +70,11 @@ class Grammars:
         tried.allowed(first[: tried.valid(first)])
         if tried.dead_end:
             raise InvalidRequest("grammar", f"this grammar cannot be used: {tried.dead_end}")
+        texts = [token for token in _named(grammar) if not tokenizer.is_special_token(token)]
+        if texts:
+            raise InvalidRequest(
+                "grammar", f"<[{texts[0]}]> in a grammar must be a special token; write others as text"
+            )
         return matcher
 
     def _tokenizer(self) -> LLTokenizer:
@@ -162,5 +164,13 @@ class GrammarState:
 
 def _named(grammar: str) -> Iterator[int]:
     """The ids of tokens that a grammar names; of a range the ends."""
-    for named in _NAMED_TOKENS.finditer(grammar):
-        yield from map(int, re.findall(r"[0-9]+", named[1]))
+    for lark in _larks(grammar):
+        for named in _NAMED_TOKENS.finditer(_TEXTS.sub('""', lark)):
+            yield from map(int, re.findall(r"[0-9]+", named[1]))
+
+
+def _larks(grammar: str) -> list[str]:
+    """The parts in Lark: all of it, or some of the grammars that llguidance writes as JSON beside schemas."""
+    if not grammar.lstrip().startswith("{"):
+        return [grammar]
+    return [part["lark_grammar"] for part in json.loads(grammar)["grammars"] if part.get("lark_grammar")]

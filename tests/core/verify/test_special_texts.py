@@ -98,7 +98,7 @@ def text_of(tokens: Sequence[int]) -> str:
     return str(tokenizer().decode(list(tokens), skip_special_tokens=False))
 
 
-PIECES = (*NAMES, WORD, *'ab<|>[]"\\/ \n', "end", "the ", "<eo", "s>", "é", "e\u0301", "中", "🙂", "<[0]>")
+PIECES = (*NAMES, WORD, *'ab<|>[]"\\/ \n', "end", "the ", "<eo", "s>", "é", "e\u0301", "中", "🙂", "<[0]>", "<[300]>")
 TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join)
 
 
