@@ -298,16 +298,24 @@ def _imported(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", found)
 
 
-def pool_application(task: str, directory: str | None = None) -> str:
-    """Name of the Serve application of a task's draft: `draft-<task>`, and `@` with the first digits of an adapter.
+def draft_name(task: str, directory: str | None = None) -> str:
+    """How the verifier knows a task's draft: `<task>`, and `@` with the first digits of an adapter.
 
-    So pools of several bundles can serve beside each other, and those of a draft that stays are the same. The verifier
-    keeps its estimates of a draft by this name. Ray's metrics accept ASCII only, and tasks may be named in any script:
-    such a name keeps its ASCII letters and digits, and gets a digest to be unique.
+    It keeps its estimates by the whole name, and earlier answers by the task in it. Ray's metrics accept ASCII only,
+    and tasks may be named in any script: such a name keeps its ASCII letters and digits, and gets a digest to be
+    unique.
     """
     plain = re.sub(r"[^A-Za-z0-9]+", "-", task).strip("-")[:_SLUG_LENGTH]
     unique = "" if plain == task else f"_{hashlib.sha256(task.encode()).hexdigest()[:_DIGITS]}"
-    return f"draft-{plain}{unique}" + ("" if directory is None else f"@{Path(directory).name[:_DIGITS]}")
+    return f"{plain}{unique}" + ("" if directory is None else f"@{Path(directory).name[:_DIGITS]}")
+
+
+def pool_application(task: str, directory: str | None = None) -> str:
+    """Name of the Serve application of a task's draft: `draft-` and the draft's name.
+
+    So pools of several bundles can serve beside each other, and those of a draft that stays are the same.
+    """
+    return f"draft-{draft_name(task, directory)}"
 
 
 def router_application(directory: str) -> str:

@@ -21,7 +21,10 @@ from core.wire.transport import DraftWire
 
 
 class Drafter(EngineThread):
-    """Runs the draft engine until stopped. `adapter` labels its proposals for the verifier's estimates."""
+    """Runs the draft engine until stopped. `adapter` labels its proposals for the verifier, as `math@1a2b` does.
+
+    The verifier keeps its estimates by the whole of it, and earlier answers by the task before the @.
+    """
 
     def __init__(self, model: Model[Any], num_valid: int, config: DraftConfig, adapter: str) -> None:
         super().__init__("drafter")

@@ -5,6 +5,7 @@ The state of a grammar moves only with committed tokens. Looking ahead along pro
 
 from __future__ import annotations
 
+import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 
 from core.errors import InvalidRequest
 from core.generation import Vocabulary
+from core.grammar.spelling import grammar_tokenizer
 
 REMEMBERED = 64  # compiled grammars: clients send the same tools and schemas again
 MASK_ITEMS, MASK_FUEL, STATES = 5_000, 50_000, 50_000  # of a parser and its lexer: a mask takes 10 ms at the very most
 
 _NAMED_TOKENS = re.compile(r"<\[\^?([0-9,\- ]+)\]>")
+_TEXTS = re.compile(r'"(\\.|[^"\\])*"|(#|//)[^\n]*|/(\\.|[^/\\])+/')  # of Lark: strings, comments and expressions
 
 Allowed = NDArray[np.bool_]
 
@@ -41,7 +44,7 @@ class Grammars:
         return self._begun(self._compiled_of(grammar))
 
     def _begun(self, matcher: LLMatcher) -> GrammarState:
-        return GrammarState(matcher.deep_copy(), self._vocabulary.num_valid, frozenset(self._vocabulary.eos_ids))
+        return GrammarState(matcher, self._vocabulary.num_valid, frozenset(self._vocabulary.eos_ids))
 
     def _compiled_of(self, grammar: str) -> LLMatcher:
         with self._lock:
@@ -58,11 +61,6 @@ class Grammars:
     def _compile(self, grammar: str) -> LLMatcher:
         """Compile and try it: some grammars give up at their first tokens, and some cannot be looked ahead in."""
         tokenizer = self._tokenizer()
-        texts = [token for token in _named(grammar) if not tokenizer.is_special_token(token)]
-        if texts:
-            raise InvalidRequest(
-                "grammar", f"<[{texts[0]}]> in a grammar must be a special token; write others as text"
-            )
         limits = LLParserLimits(
             step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
         )
@@ -70,27 +68,37 @@ class Grammars:
         tried = self._begun(matcher)
         first = np.flatnonzero(tried.allowed(())[0])[:1].tolist()
         tried.allowed(first[: tried.valid(first)])
-        if tried.fault:
-            raise InvalidRequest("grammar", f"this grammar cannot be used: {tried.fault}")
+        if tried.dead_end:
+            raise InvalidRequest("grammar", f"this grammar cannot be used: {tried.dead_end}")
+        texts = [token for token in _named(grammar) if not tokenizer.is_special_token(token)]
+        if texts:
+            raise InvalidRequest(
+                "grammar", f"<[{texts[0]}]> in a grammar must be a special token; write others as text"
+            )
         return matcher
 
     def _tokenizer(self) -> LLTokenizer:
-        """Made when it is first needed: one of 49,152 ids takes a quarter of a second."""
+        """Made when it is first needed."""
         with self._lock:
             if self._shared is None:
-                vocabulary = self._vocabulary
-                text, eos_ids = vocabulary.raw.to_str(), list(vocabulary.eos_ids)
-                self._shared = LLTokenizer(text, n_vocab=vocabulary.num_valid, eos_token=eos_ids)
+                self._shared = grammar_tokenizer(self._vocabulary)
             return self._shared
 
 
 class GrammarState:
-    """The place of one answer in its grammar. `fault` says why the grammar gave up, if it did."""
+    """The place of one answer in its grammar. `fault` says why the grammar gave up, if it did.
 
-    def __init__(self, matcher: LLMatcher, num_ids: int, end_ids: frozenset[int]) -> None:
-        self._matcher = matcher
+    `begin` is the grammar before the first token. A grammar may give up where only a proposal leads; the answer is not
+    there, so its own place is found again, and `dead_end` says why the grammar gave up.
+    """
+
+    def __init__(self, begin: LLMatcher, num_ids: int, end_ids: frozenset[int]) -> None:
+        self._begin = begin
+        self._matcher = begin.deep_copy()
+        self._answer: list[int] = []
         self._num_ids = num_ids
         self._end_ids = end_ids
+        self.dead_end = ""
 
     @property
     def fault(self) -> str:
@@ -100,6 +108,7 @@ class GrammarState:
 
     def advance(self, tokens: Sequence[int]) -> None:
         """The answer has grown by these tokens."""
+        self._answer += tokens
         self._matcher.consume_tokens(list(tokens))
 
     def valid(self, proposed: Sequence[int]) -> int:
@@ -108,28 +117,60 @@ class GrammarState:
         The token that ends it is not among them: it need not be proposed, since nothing follows it.
         """
         going_on = list(takewhile(lambda token: token not in self._end_ids, proposed))
-        return int(self._matcher.validate_tokens(going_on)) if going_on else 0
+        number = int(self._matcher.validate_tokens(going_on)) if going_on else 0
+        return 0 if self._recovered() else number
 
     def forced(self) -> list[int]:
         """The tokens that the answer must go on with; no others are allowed there."""
-        return list(self._matcher.compute_ff_tokens())
+        tokens = list(self._matcher.compute_ff_tokens())
+        return [] if self._recovered() else tokens
 
     def allowed(self, proposed: Sequence[int]) -> Allowed:
         """The ids that may follow the first j of the proposed tokens, bool [1 + proposed, ids].
 
-        The proposed tokens must be valid. A row takes a few microseconds, so no other threads are bothered.
+        The proposed tokens must be valid. There are fewer rows if the grammar gives up on the way: what follows cannot
+        be judged. A row takes a few microseconds, so no other threads are bothered.
         """
         bits = allocate_token_bitmask(1 + len(proposed), self._num_ids)
         fill_next_token_bitmask(self._matcher, bits)
+        if self._recovered():
+            fill_next_token_bitmask(self._matcher, bits)
+        rows = 1
+        if not self._matcher.is_error():
+            rows += self._look_ahead(proposed, bits)
+        return np.unpackbits(bits[:rows].view(np.uint8), axis=1, count=self._num_ids, bitorder="little").view(np.bool_)
+
+    def _look_ahead(self, proposed: Sequence[int], bits: NDArray[np.int32]) -> int:
+        """Fill the rows behind the first; returns how many."""
         for row, token in enumerate(proposed, start=1):
             self._matcher.consume_token(token)
             fill_next_token_bitmask(self._matcher, bits, row)
+            if self._recovered():
+                return row - 1
         if proposed:
             self._matcher.rollback(len(proposed))
-        return np.unpackbits(bits.view(np.uint8), axis=1, count=self._num_ids, bitorder="little").view(np.bool_)
+            self._recovered()
+        return len(proposed)
+
+    def _recovered(self) -> bool:
+        """Go back to the place of the answer if the grammar has given up; returns whether it had."""
+        if not self._matcher.is_error():
+            return False
+        self.dead_end = self.fault
+        self._matcher = self._begin.deep_copy()
+        self._matcher.consume_tokens(self._answer)
+        return True
 
 
 def _named(grammar: str) -> Iterator[int]:
     """The ids of tokens that a grammar names; of a range the ends."""
-    for named in _NAMED_TOKENS.finditer(grammar):
-        yield from map(int, re.findall(r"[0-9]+", named[1]))
+    for lark in _larks(grammar):
+        for named in _NAMED_TOKENS.finditer(_TEXTS.sub('""', lark)):
+            yield from map(int, re.findall(r"[0-9]+", named[1]))
+
+
+def _larks(grammar: str) -> list[str]:
+    """The parts in Lark: all of it, or some of the grammars that llguidance writes as JSON beside schemas."""
+    if not grammar.lstrip().startswith("{"):
+        return [grammar]
+    return [part["lark_grammar"] for part in json.loads(grammar)["grammars"] if part.get("lark_grammar")]

@@ -88,8 +88,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("stop_token_ids", f"stop_token_ids takes at most {MAX_STOP_IDS} tokens")
         for token in self.stop_ids:
             _within("stop_token_ids", token, 0, vocab_size - 1)
-        if self.ignore_eos and self.grammar:
-            raise InvalidRequest("ignore_eos", "ignore_eos cannot be set with a grammar: an answer ends where it does")
+        for field, value in (("ignore_eos", self.ignore_eos), ("min_tokens", self.min_tokens)):
+            if value and self.grammar:
+                holds = "a schema, an expression, choices or tools hold this answer, which ends where they say"
+                raise InvalidRequest(field, f"{field} cannot be set with a grammar: {holds}; leave {field} out")
         for field, number in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
             if number is not None:
                 _within(field, number, 0, MAX_TOP_LOGPROBS)

@@ -33,14 +33,16 @@ class _Request:
 class DraftLink:
     """One session's draft. `epoch` counts the drafts of a session: a later one replaces it, an earlier one is refused.
 
-    `base` is the highest count of committed tokens that the draft is known to have. `proposal` is the part of its chain
-    beyond all committed tokens. `answered` says whether it has proposed since the last commit, `silent` whether it was
-    last asked for nothing. `num_asked` is the most tokens that it can have known to be asked for.
+    `adapter` is what it says that it drafts with, `task` the part that stays when the adapter changes. `base` is the
+    highest count of committed tokens that the draft is known to have. `proposal` is the part of its chain beyond all
+    committed tokens. `answered` says whether it has proposed since the last commit, `silent` whether it was last asked
+    for nothing. `num_asked` is the most tokens that it can have known to be asked for.
     """
 
     def __init__(self, peer: bytes, epoch: int, estimates: DraftEstimates, budget: DraftBudget, now: float) -> None:
         self.peer = peer
         self.adapter = adapter_of(peer)
+        self.task = self.adapter.partition("@")[0]
         self.epoch = epoch
         self.estimates = estimates
         self.latency = estimates.latency
@@ -84,7 +86,8 @@ class DraftLink:
             return False
         self._misses = 0
         seconds, num_tokens = now - request.sent_at, len(message.tokens)
-        drafting = message.took if message.took is not None and message.took >= 0.0 else None
+        # A draft may say anything, and passes would wait as long as it says.
+        drafting = min(message.took, seconds) if message.took is not None and message.took >= 0.0 else None
         in_vain = request.waited if request.waited > self.latency.expected(num_tokens) else None
         self.latency.observe(num_tokens, drafting, seconds if waited else in_vain)
         return True
@@ -313,7 +316,7 @@ class DraftLinks:
 
 
 def adapter_of(peer: bytes) -> str:
-    """The adapter that a draft process announced when it connected."""
+    """The adapter that a draft process announced when it connected: its task, perhaps with an @ and which one it is."""
     return peer.rpartition(b"#")[0].decode(errors="replace")
 
 

@@ -245,7 +245,7 @@ class VerifyEngine:
 
         `logits` are those of the whole batch, `feeds`. Returns the sessions that drew, and their tokens.
         """
-        samplings = [(one, self._sampling(one)) for one in drawn]
+        samplings = [self._sampling(one) for one in drawn]
         samplings = [(one, sampling) for one, sampling in samplings if not self._failed(one.session)]
         if not samplings:
             return [], []
@@ -257,12 +257,16 @@ class VerifyEngine:
         ends = accumulate((one.rows for one in sessions), initial=0)
         return drawn, [tokens[begin:end] for begin, end in pairwise(ends)]
 
-    def _sampling(self, drawn: _Drawn) -> Sampling:
-        session, proposals = drawn.session, drawn.feed.proposals
-        chain = session.chain
+    def _sampling(self, drawn: _Drawn) -> tuple[_Drawn, Sampling]:
+        """How to draw, and from what: without the proposals that the grammar could not judge."""
+        session, feed, chain = drawn.session, drawn.feed, drawn.session.chain
         prompt = session.prompt_ids if chain.params.repetition_penalty != 1.0 else ()
-        allowed = session.allowed(proposals, self._vocabulary.num_valid)
-        return Sampling(chain.params, session.noise, session.length, chain.counts, proposals, prompt, allowed)
+        allowed = session.allowed(feed.proposals, self._vocabulary.num_valid)
+        if allowed is not None and len(allowed) < len(drawn.logits):
+            feed = feed._replace(proposals=feed.proposals[: len(allowed) - 1])
+            drawn = _Drawn(session, feed, drawn.logits[: len(allowed)])
+        counts, proposals = chain.counts, feed.proposals
+        return drawn, Sampling(chain.params, session.noise, session.length, counts, proposals, prompt, allowed)
 
     def _failed(self, session: VerifySession) -> bool:
         """Whether its grammar has given up; then it ends, and the others know nothing of it."""

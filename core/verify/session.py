@@ -60,8 +60,8 @@ class VerifySession:
 
     @property
     def task(self) -> str:
-        """The adapter of its draft, by which earlier answers are told apart."""
-        return GENERAL if self.link is None else self.link.adapter
+        """That of its draft, by which earlier answers are told apart."""
+        return GENERAL if self.link is None else self.link.task
 
     @property
     def num_requested(self) -> int:
@@ -83,16 +83,16 @@ class VerifySession:
     def allowed(self, proposed: Sequence[int], num_ids: int) -> Allowed | None:
         """The ids that may follow the first j of the proposed tokens, bool [1 + proposed, ids]; None for all of them.
 
-        None that ends the answer may be among its first `min_tokens`, but where the grammar has come to its end.
+        There are fewer rows where the grammar cannot judge all of the tokens. None that ends the answer may be among
+        its first `min_tokens`.
         """
-        allowed = None if self.grammar is None else self.grammar.allowed(proposed)
+        if self.grammar is not None:
+            return self.grammar.allowed(proposed)
         too_short = max(0, self.chain.params.min_tokens - self.chain.num_generated)
         if not too_short:
-            return allowed
-        allowed = np.ones((1 + len(proposed), num_ids), np.bool_) if allowed is None else allowed
-        going_on = allowed[:too_short].copy()
-        going_on[:, list(self.chain.end_ids)] = False
-        allowed[:too_short] = np.where(going_on.any(-1, keepdims=True), going_on, allowed[:too_short])
+            return None
+        allowed = np.ones((1 + len(proposed), num_ids), np.bool_)
+        allowed[:too_short, list(self.chain.end_ids)] = False
         return allowed
 
     @cached_property

@@ -17,7 +17,7 @@ from core.model.loader import public_name
 from core.model_names import locate
 from core.tasks import GENERAL
 from core.text.vocabulary import digest
-from serve_app.config import ServiceConfig, pool_application, router_application
+from serve_app.config import ServiceConfig, draft_name, pool_application, router_application
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +42,10 @@ class ServedModels:
     def pool(self, task: str) -> str:
         """The application of the task's pool."""
         return pool_application(task, self.drafts[task])
+
+    def draft_name(self, task: str) -> str:
+        """How the verifier knows the draft of the task's pool."""
+        return draft_name(task, self.drafts[task])
 
     @property
     def applications(self) -> set[str]:

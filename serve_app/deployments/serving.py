@@ -89,11 +89,11 @@ class Serving:
 
     def refused(self, started: Started) -> set[str]:
         """The tasks whose drafts would not pay for sessions just started."""
-        return {task for task in self.served.drafts if started.declines(self.served.pool(task))}
+        return {task for task in self.served.drafts if started.declines(self.served.draft_name(task))}
 
     def declines(self, task: str, started: Started) -> bool:
         """Whether sessions just started go without a draft of this task."""
-        declined = started.declines(self.served.pool(task))
+        declined = started.declines(self.served.draft_name(task))
         self._tallies.counts["drafts_declined"] += declined
         return declined
 

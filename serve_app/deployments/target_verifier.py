@@ -30,8 +30,8 @@ from serve_app.deployments.metrics import Metrics
 class Started(msgspec.Struct, frozen=True):
     """First item of a generation: all that a draft needs to join it.
 
-    `sessions` holds one number per choice. `declined` names the pools whose drafts would not pay, `OTHERS` among them
-    if no draft would. See `OpenSession` for `lookahead`.
+    `sessions` holds one number per choice. `declined` names the drafts that would not pay, `OTHERS` among them if
+    none would. See `OpenSession` for `lookahead`.
     """
 
     sessions: tuple[int, ...]
@@ -39,9 +39,9 @@ class Started(msgspec.Struct, frozen=True):
     declined: frozenset[str] = frozenset()
     lookahead: bool = True
 
-    def declines(self, pool: str) -> bool:
-        """Whether the sessions go without a draft of this pool."""
-        return pool in self.declined or self.declines_all
+    def declines(self, draft: str) -> bool:
+        """Whether the sessions go without this draft."""
+        return draft in self.declined or self.declines_all
 
     @property
     def declines_all(self) -> bool:
@@ -94,7 +94,7 @@ class TargetVerifier:
             opening.add_done_callback(self._close)
 
     def _started(self, opened: Opened) -> Started:
-        declined = declined_pools(opened.declined)
+        declined = declined_drafts(opened.declined)
         return Started(tuple(opened.sessions), self._verifier.address, declined, self._verifier.lookahead)
 
     def _close(self, opening: Future[Opened]) -> None:
@@ -110,10 +110,10 @@ class TargetVerifier:
         self._metrics.export(await self.counts())
 
 
-def declined_pools(declined: Mapping[str, bool]) -> frozenset[str]:
-    """The pools whose drafts would not pay.
+def declined_drafts(declined: Mapping[str, bool]) -> frozenset[str]:
+    """The drafts that would not pay.
 
     Where none of those met would pay, nor would others, no draft is opened.
     """
-    pools = {pool for pool, refused in declined.items() if refused and pool != OTHERS}
-    return frozenset(pools | ({OTHERS} if declined and all(declined.values()) else set()))
+    drafts = {draft for draft, refused in declined.items() if refused and draft != OTHERS}
+    return frozenset(drafts | ({OTHERS} if declined and all(declined.values()) else set()))

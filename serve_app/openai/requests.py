@@ -77,8 +77,8 @@ class GenerationFields(StructuredFields):
     stop_token_ids: StopTokens = Field([], description="Tokens that end the answer, as the end-of-sequence token does.")
     include_stop_str_in_output: bool = Field(False, description="Keep the stop string or token in the text.")
     skip_special_tokens: bool = Field(True, description="False: the text has the special tokens of the answer.")
-    ignore_eos: bool = Field(False, description="True: the answer goes on past the end-of-sequence token.")
-    min_tokens: int = Field(0, ge=0, description="No token ends the answer before it has so many.")
+    ignore_eos: bool = Field(False, description="True: no end-of-sequence token ends the answer. Not with a grammar.")
+    min_tokens: int = Field(0, ge=0, description="No token ends the answer before it has so many. Not with a grammar.")
     repetition_penalty: float = Field(
         1.0,
         ge=REPETITION_PENALTIES[0],

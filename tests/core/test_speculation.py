@@ -96,7 +96,7 @@ GRAMMARS = [
 def agreeing(law: dict[str, Any]) -> dict[str, Any]:
     """Without what the request would be refused for."""
     law = law | {"min_tokens": min(law.get("min_tokens", 0), law["max_tokens"])}
-    return law | ({"ignore_eos": False} if "grammar" in law else {})
+    return law | ({"ignore_eos": False, "min_tokens": 0} if "grammar" in law else {})
 
 
 LAWS = st.fixed_dictionaries(

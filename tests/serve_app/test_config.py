@@ -17,8 +17,9 @@ from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
 from core.model_names import locate
 from core.settings import parse_settings
+from core.tasks import GENERAL
 from serve_app.applications import core_application, pool, service, targets
-from serve_app.config import ServiceConfig, load_config, pool_application, shipped_configs
+from serve_app.config import ServiceConfig, draft_name, load_config, pool_application, shipped_configs
 from serve_app.deployments.bundle_applications import ENVIRONMENT
 from serve_app.deployments.served_models import ServedModels
 
@@ -140,6 +141,14 @@ def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> 
     assert len(set(names)) == len(AWKWARD)
     assert [name for name in names if not re.fullmatch(r"draft-[A-Za-z0-9_-]{1,60}", name)] == []
     assert pool_application("protons-moles") == "draft-protons-moles"
+
+
+@pytest.mark.parametrize("task", AWKWARD)
+def test_the_name_of_a_draft_begins_with_that_of_its_task_whatever_the_adapter(task: str) -> None:
+    old, new = draft_name(task, "/bundles/1a2b"), draft_name(task, "/bundles/3c4d")
+    assert old != new
+    assert {name.partition("@")[0] for name in (old, new)} == {draft_name(task)}
+    assert draft_name(GENERAL) == GENERAL
 
 
 @pytest.mark.parametrize(

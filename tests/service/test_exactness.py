@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -109,6 +110,33 @@ def test_answers_held_to_a_schema_are_valid(asked: list[Body], plain: list[Body]
     assert len(whole) >= 3
     for value in whole:
         jsonschema.validate(value, RESULT)
+
+
+NAMED = "a</s>b <|user|>"  # an end of sequence and a special token
+CONST = {"const": NAMED}
+FORM = {"type": "json_schema", "name": "named", "schema": CONST}
+HELD: list[tuple[str, Body, str, str]] = [
+    ("chat/completions", {"guided_json": CONST}, "choices[0].message.content", json.dumps(NAMED)),
+    ("chat/completions", {"guided_choice": [NAMED]}, "choices[0].message.content", NAMED),
+    ("completions", {"prompt": "Say:", "guided_regex": re.escape(NAMED)}, "choices[0].text", NAMED),
+    ("responses", {"text": {"format": FORM}}, "output[0].content[0].text", json.dumps(NAMED)),
+    ("messages", {"output_config": {"format": FORM}}, "content[0].text", json.dumps(NAMED)),
+]
+
+
+@pytest.mark.parametrize("speculation", [PLAIN, {}, {"num_speculative_tokens": 1}, {"num_speculative_tokens": 7}])
+async def test_the_name_of_a_special_token_is_text_in_every_protocol(service: Service, speculation: Body) -> None:
+    told = {"messages": [{"role": "user", "content": "Say:"}], "max_tokens": 60}
+    always: dict[str, Body] = {"chat/completions": told, "messages": told, "responses": {"input": "Say:"}}
+    async with service.client() as client:
+        for endpoint, fields, where, expected in HELD:
+            body = {"model": service.config.name, "speculation": speculation} | always.get(endpoint, {}) | fields
+            response = await client.post(f"/v1/{endpoint}", json=body)
+            assert response.status_code == 200, response.text
+            found = response.json()
+            for step in re.findall(r"\w+", where):
+                found = found[int(step) if step.isdigit() else step]
+            assert found == expected, endpoint
 
 
 @pytest.mark.soak

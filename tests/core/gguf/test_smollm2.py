@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,11 +14,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GgufConfig
 
+from core.generation import GenerationRequest, Run
 from core.gguf.reading import GgufFile
+from core.grammar.building import of_choice, of_json_schema
 from core.model.causal_lm import CausalLM, load_model
 from core.model.tensor_views import TensorCheckpoint
 from core.model_names import locate
+from core.parsing.calls_grammar import Tool, calls_grammar
+from core.sampling.params import SamplingParams
 from core.text.tokenizer import Tokenizer, load_tokenizer
+from core.verify.engine import VerifyConfig, VerifyEngine
 from tests.core.gguf.slow_bpe import SlowBpe, texts
 from tests.core.model.random_models import feed, fresh
 
@@ -106,3 +113,40 @@ def test_an_answer_ends_at_im_end(model: CausalLM, tokenizer: Tokenizer) -> None
         answer.append(int(feed(model, 1, answer[-1:], rows=1)[-1].argmax()))
     assert tokenizer.token_text(answer[-1]) == "<|im_end|>"
     assert "Paris" in tokenizer.raw.decode(answer)
+
+
+@pytest.mark.soak  # a minute
+def test_the_names_of_its_special_tokens_are_text_in_a_grammar(model: CausalLM, tokenizer: Tokenizer) -> None:
+    names = [token.content for token in tokenizer.raw.get_added_tokens_decoder().values() if token.special]
+    engine = VerifyEngine(model, tokenizer, VerifyConfig(), time.monotonic)
+    for name in names:
+        text = f"a{name}b {name}"
+        tool = Tool("say", {"properties": {"it": {"const": text}}, "required": ["it"], "additionalProperties": False})
+        quoted = json.dumps(text)
+        grammars = {
+            of_json_schema({"const": text}, "x"): quoted,
+            of_choice([name], "x"): name,
+            calls_grammar("json", [tool], required=True, parallel=False): '{"name": "say", "arguments": {"it": %s}}',
+        }
+        for grammar, expected in grammars.items():
+            plain, reason = answered(engine, tokenizer, grammar, 0)
+            assert answered(engine, tokenizer, grammar, 16) == (plain, reason)
+            answer = tokenizer.raw.decode(plain[:-1], skip_special_tokens=False)
+            assert (answer, reason) == (expected.replace("%s", quoted), "stop")
+            assert plain[-1] in tokenizer.eos_ids
+
+
+def answered(engine: VerifyEngine, tokenizer: Tokenizer, grammar: str, most: int) -> tuple[list[int], str | None]:
+    """The tokens of an answer to which so many are proposed for a pass, and why it ended."""
+    prompt = tuple(tokenizer.encode_chat(CHAT))
+    params = SamplingParams(seed=1, max_tokens=90, grammar=grammar)
+    request = GenerationRequest(
+        tokens=prompt, prompt_length=len(prompt), params=params, num_speculative_tokens=most, owner="ann"
+    )
+    engine.open([request])
+    runs: list[Run] = []
+    while engine.gauges()["sessions"]:
+        engine.wait()
+        runs += [run for _, run in engine.step()]
+    assert not engine.failures()
+    return [token for run in runs for token in run.tokens], runs[-1].finish_reason

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as RawTokenizer
 
 from core.errors import InvalidRequest
-from core.grammar.building import of_json_schema, of_regex
+from core.grammar.building import of_choice, of_json_schema, of_regex
 from core.grammar.matching import REMEMBERED, Grammars
+from core.grammar.spelling import grammar_tokenizer
 from tests.core.grammar.test_building import FIELD, PERSON, grammars, tokenizer
+from tests.core.toy_tokenizer import EOS, byte_fallback, byte_level
 
 NAMES = st.text("abc \\\"\n'é中🙂{}", max_size=8)
 PEOPLE = st.builds(lambda name, age: {"name": name, "age": age}, NAMES, st.integers(-99, 99))  # in the schema's order
@@ -81,6 +84,25 @@ def test_a_token_that_was_not_allowed_is_a_fault_told_in_one_line() -> None:
     assert "\n" not in state.fault
 
 
+@pytest.mark.parametrize("raw", [byte_level(), byte_fallback()])
+@pytest.mark.parametrize("text", ["a<eos>b", " a <eos> 中é", "<eos><eot>", "<0x41>", "e\u0301", "▁"])
+def test_text_is_spelled_with_ordinary_tokens_of_any_vocabulary(raw: RawTokenizer, text: str) -> None:
+    class Words:
+        eos_ids = (raw.token_to_id(EOS),)
+        num_valid = raw.get_vocab_size()
+
+        def __init__(self) -> None:
+            self.raw = raw
+
+    state = Grammars(Words()).begin(of_choice([text], "x"))
+    spelled = grammar_tokenizer(Words())
+    while tokens := state.forced():
+        assert not any(map(spelled.is_special_token, tokens))
+        state.advance(tokens)
+        text = text.removeprefix(spelled.decode_str(tokens))
+    assert text == ""
+
+
 def test_what_cannot_be_compiled_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="unknown name"):
         grammars().begin("start: nothing")
@@ -98,6 +120,20 @@ UNUSABLE = {
 def test_what_would_give_up_at_once_or_under_proposals_is_refused(kind: str) -> None:
     with pytest.raises(InvalidRequest):
         grammars().begin(UNUSABLE[kind])
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        (of_json_schema({"const": "<[300]>"}, "x"), '"<[300]>"'),
+        (of_choice(["<[300]>"], "x"), "<[300]>"),
+        (of_regex(r"<\[300\]>", "x"), "<[300]>"),
+        ('start: "<[300]>" /<\\[300]>\\/x/ // <[300]>\n', "<[300]><[300]>/x"),
+        ('start: %json {"const": "\\"<[300]>"} # <[300]>', '"\\"<[300]>"'),
+    ],
+)
+def test_what_looks_like_a_named_token_in_a_text_is_text(grammar: str, text: str) -> None:
+    assert tokenizer().raw.decode(grammars().begin(grammar).forced()) == text
 
 
 def test_a_grammar_whose_masks_take_ever_longer_gives_up() -> None:

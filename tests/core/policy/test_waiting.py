@@ -218,6 +218,16 @@ def test_a_proposal_read_after_a_pass_is_as_quick_as_its_draft_reports(took: flo
     assert draft.latency.expected(1) == pytest.approx(0.003 if known else 0.013, rel=0.1)
 
 
+@pytest.mark.parametrize("took", [5.0, 1e300, math.inf])
+def test_a_draft_cannot_make_passes_wait_by_what_it_says(took: float) -> None:
+    draft = link()
+    for length in range(20):
+        draft.requested(length, float(length))
+        draft.received(Propose(0, 0, length, (7,), took), length + 0.013, waited=False)
+    draft.requested(20, 20.0)
+    assert 0.0 < draft.arrival(20, 1, 1, 20.0) < 0.015
+
+
 def test_nothing_to_wait_for_means_now() -> None:
     assert seconds_to_wait([Readiness(0.0, 1.0, 1.0, 1, 0)]) == 0.0
     assert seconds_to_wait([Readiness(0.0, 3.0, 3.0, 4, 5)]) == 0.0

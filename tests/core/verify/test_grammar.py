@@ -177,15 +177,19 @@ def test_a_resumed_answer_goes_on_in_its_grammar() -> None:
         assert truth[:kept] + tokens_of(answered(resumed)) == truth
 
 
-def test_no_end_comes_before_min_tokens_but_where_the_grammar_ends() -> None:
+def test_no_end_comes_before_min_tokens() -> None:
     ends = {*WordyVocabulary.eos_ids, 50}
     for seed in range(8):
         said = tokens_of(answered(asked("", seed=seed, min_tokens=9, stop_ids=(50,))))
         assert ends.isdisjoint(said[:9])
         assert said[-1] in ends or len(said) == 60
-        assert (
-            text_of(tokens_of(answered(asked(LLMatcher.grammar_from_regex("dot"), seed=seed, min_tokens=9)))) == "dot"
-        )
+
+
+@pytest.mark.parametrize("law", [{"min_tokens": 9}, {"ignore_eos": True}])
+def test_what_a_grammar_cannot_keep_is_refused_beside_one(law: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be set with a grammar") as refused:
+        new_engine().open([asked(LISTED, **law)])
+    assert refused.value.field in law
 
 
 def test_an_answer_goes_on_past_the_end_of_sequence_where_that_is_ignored() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from core.generation import Run
 from core.verify.engine import VerifyConfig
-from core.wire.messages import Close, Commit
+from core.wire.messages import Close, Commit, Propose
 from tests.core.toy import PROMPT, VOCAB_SIZE, plain_tokens, request
 from tests.core.verify.bench import Bench
 
@@ -106,3 +110,50 @@ def test_no_more_is_put_to_the_target_than_request_and_service_allow(cap: int | 
     bench.propose(number, len(PROMPT) + 1, answer[1:17])
     bench.step()
     assert bench.runs[number][-1] == Run(answer[1 : 2 + put], proposed=put, accepted=put)
+
+
+CHAINS = st.one_of(
+    st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=6).map(tuple),
+    st.sampled_from([(), (-1,), (VOCAB_SIZE,), (2**63 - 1,), (1,) * 17, (1,) * 40]),
+)
+HOSTILE = st.tuples(
+    st.sampled_from([b"math#1"] * 4 + [b"math@1a2b#2", b"#", b"", b"\xff\x00#3"]),
+    st.builds(
+        Propose,
+        session=st.sampled_from([0, 0, 0, 7]),  # 0 is the session's own
+        epoch=st.sampled_from([0, 0, 0, 1, -2, 2**63 - 1]),
+        base=st.sampled_from([0, 0, 0, -1, -4, 1, -(2**62), 2**62]),  # from the end of what is committed
+        tokens=CHAINS,
+        took=st.sampled_from([None, 0.0, 0.001, -1.0, math.nan, 9.0, 1e300, math.inf]),
+        branches=st.lists(CHAINS, max_size=10).map(tuple),
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(HOSTILE, max_size=4), max_size=40), st.booleans(), st.floats(0.0, 0.1))
+@example([[(b"math#1", Propose(0, 0, 0, (), math.inf))]] * 2, True, 0.01)
+def test_no_draft_whatever_it_says_fails_a_request_changes_it_or_holds_it_up(
+    rounds: list[list[tuple[bytes, Propose]]], always: bool, trip: float
+) -> None:
+    bench = Bench()
+    for rows in range(1, 18):
+        bench.engine.policy.costs.observe(rows, 0.010)
+    asked = msgspec.structs.replace(request(40), always_draft=always)
+    [number] = bench.engine.open([asked])
+    for messages in [*rounds, *[[]] * 40]:
+        if not bench.sessions:
+            break
+        for peer, message in messages:
+            base = message.base + len(PROMPT) + len(bench.tokens(number))
+            sent = msgspec.structs.replace(message, session=message.session or number, base=base)
+            bench.engine.receive(peer, msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=Propose))
+        latest = bench.clock.now + bench.engine.config.draft_lease
+        while wait := bench.engine.wait():
+            bench.clock.now += wait
+            assert bench.clock.now < latest
+        bench.clock.now += trip
+        bench.step()
+        bench.engine.outgoing()
+    assert bench.tokens(number) == plain_tokens(asked)
+    assert not bench.engine.failures()

@@ -184,20 +184,31 @@ def test_answers_are_shown_to_their_owner_alone(
     assert bool(proposed(bench, answered(bench, second))) == shared
 
 
-def test_answers_are_told_apart_by_the_adapter_that_drafts() -> None:
+def with_a_draft(bench: Bench, peer: bytes) -> dict[str, int]:
+    """What was proposed for a session of ann's that this draft, which proposes nothing, has joined."""
+    [number] = bench.engine.open([owned("ann")])
+    bench.step()
+    bench.propose(number, len(PROMPT) + 1, (), peer=peer)
+    bench.finish()
+    assert bench.tokens(number) == plain_tokens(owned("ann"))
+    return proposed(bench, number)
+
+
+def test_answers_are_told_apart_by_the_task_whichever_adapter_drafts() -> None:
     bench = Bench(VerifyConfig(lookup=ANSWERS))
     answered(bench, owned("ann"))
+    assert not with_a_draft(bench, b"math@1a2b#1")
+    assert set(with_a_draft(bench, b"math@1a2b#2")) == {"answers"}
+    assert set(with_a_draft(bench, b"math@3c4d#3")) == {"answers"}
+    assert not with_a_draft(bench, b"code@1a2b#4")
 
-    def with_a_draft(peer: bytes) -> dict[str, int]:
-        [number] = bench.engine.open([owned("ann")])
-        bench.step()
-        bench.propose(number, len(PROMPT) + 1, (), peer=peer)
-        bench.finish()
-        return proposed(bench, number)
 
-    assert not with_a_draft(b"math#1")
-    assert with_a_draft(b"math#2")
-    assert not with_a_draft(b"code#1")
+def test_answers_without_a_draft_are_those_of_the_general_task() -> None:
+    bench = Bench(VerifyConfig(lookup=ANSWERS))
+    answered(bench, owned("ann"))
+    assert set(with_a_draft(bench, b"general#1")) == {"answers"}
+    assert set(with_a_draft(bench, b"general@1a2b#2")) == {"answers"}
+    assert set(proposed(bench, answered(bench, owned("ann")))) == {"answers"}
 
 
 def test_an_answer_that_was_broken_off_is_not_remembered() -> None:

@@ -82,6 +82,7 @@ SHARED: list[tuple[str, dict[str, Any], str]] = [
     ("min_tokens", {"min_tokens": 300}, "between 0 and"),
     ("min_tokens", {"min_tokens": -1}, "greater than or equal to 0"),
     ("ignore_eos", {"ignore_eos": True, "guided_regex": "a*"}, "cannot be set with a grammar"),
+    ("min_tokens", {"min_tokens": 1, "guided_regex": "a*"}, "cannot be set with a grammar"),
     ("repetition_penalty", {"repetition_penalty": 0}, "greater than or equal to 0.01"),
     ("response_format.type", {"response_format": {"type": "xml"}}, "'json_schema'"),
     ("response_format.json_schema", {"response_format": {"type": "json_schema"}}, "goes with the type json_schema"),

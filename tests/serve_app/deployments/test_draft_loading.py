@@ -58,16 +58,18 @@ async def drafted():
         )
         calls.append(pool.session(asked))  # kept, for it lasts as long as the session
         assert await anext(calls[-1]) is None
-    proposed = {}
+    proposed, names = {}, set()
     while len(proposed) < SESSIONS:
-        proposed |= {message.session: message.tokens for _, message in wire.receive() if message.tokens}
+        for peer, message in wire.receive():
+            names.add(peer.rpartition(b"#")[0].decode())
+            proposed |= {message.session: message.tokens} if message.tokens else {}
         await asyncio.sleep(0.01)
-    return proposed
+    return proposed, names
 
-proposed = asyncio.run(drafted())
+proposed, names = asyncio.run(drafted())
 heavy = sorted({"torch", "transformers", "scipy", "sklearn"} & set(sys.modules))
 megabytes = psutil.Process().memory_info().rss / 1e6
-print(json.dumps({"proposed": list(proposed.values()), "heavy": heavy, "megabytes": megabytes}))
+print(json.dumps({"proposed": list(proposed.values()), "names": list(names), "heavy": heavy, "megabytes": megabytes}))
 sys.stdout.flush()
 __import__("os")._exit(0)
 """
@@ -77,11 +79,12 @@ class Replica(msgspec.Struct):
     """What a replica in a process of its own said."""
 
     proposed: list[list[int]]
+    names: list[str]
     heavy: list[str]
     megabytes: float
 
 
-def test_a_replica_drafts_without_torch_in_little_memory() -> None:
+def test_a_replica_drafts_without_torch_in_little_memory_under_the_name_of_its_task() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as Ray sets it for a share of a core
     run = subprocess.run(
         [sys.executable, "-c", REPLICA], capture_output=True, text=True, env=environment, timeout=120, check=False
@@ -90,6 +93,7 @@ def test_a_replica_drafts_without_torch_in_little_memory() -> None:
     said = msgspec.json.decode(run.stdout.splitlines()[-1], type=Replica)
     assert len(said.proposed) == 8
     assert all(said.proposed)
+    assert said.names == ["general"]
     assert said.heavy == []
     assert said.megabytes < MOST
 

@@ -17,14 +17,14 @@ from core.policy.draft_policy import OTHERS
 from core.policy.rerouting import RoutingTable
 from core.sampling.params import SamplingParams
 from core.wire.messages import Address, OpenSession
-from serve_app.config import load_config, pool_application
+from serve_app.config import draft_name, load_config
 from serve_app.deployments import choice_drafts
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
 from serve_app.deployments.metrics import Move
 from serve_app.deployments.served_models import ServedModels
 from serve_app.deployments.serving import Serving, Tallies
-from serve_app.deployments.target_verifier import Started, declined_pools
+from serve_app.deployments.target_verifier import Started, declined_drafts
 
 ADDRESS = Address("tcp://127.0.0.1:1", "key")
 
@@ -81,7 +81,7 @@ class Pools:
         return {"math": 0.95, "code": 0.02, "general": 0.03}
 
     def declines(self, task: str, started: Started) -> bool:
-        return started.declines(pool_application(task))
+        return started.declines(draft_name(task))
 
     def refused(self, started: Started) -> set[str]:
         return {slot for slot in self.table.slots if self.declines(slot, started)}
@@ -165,17 +165,17 @@ async def test_a_session_goes_without_a_draft_of_which_nothing_is_wanted() -> No
     pools = Pools()
     pools.answer.set()
     wiring = DraftSessions(pools, GenerationState(requests(1)), 4, None)
-    everything = frozenset({"draft-math", "draft-code", "draft-general"})
+    everything = frozenset({"math", "code", "general"})
     wiring.start(started(70, declined=everything), [0])
     await settle()
     assert not pools.opened
-    wiring.start(started(75, declined=frozenset({"draft-math"})), [0])
+    wiring.start(started(75, declined=frozenset({"math"})), [0])
     await settle()
     assert [(stream.task, opened.session) for stream, opened in zip(pools.streams, pools.opened, strict=True)] == [
         ("general", 75)
     ]
     wiring.stop()
-    wiring.start(started(80, declined=frozenset({"draft-code"})), [0])
+    wiring.start(started(80, declined=frozenset({"code"})), [0])
     await settle()
     assert [(pools.streams[-1].task, pools.opened[-1].session)] == [("math", 80)]
     wiring.close()
@@ -289,7 +289,7 @@ async def test_a_pool_that_the_verifier_declines_is_not_moved_to() -> None:
     pools = Pools()
     pools.answer.set()
     wiring = DraftSessions(pools, GenerationState(requests(1, None, LONG)), 4, None)
-    wiring.start(started(70, declined=frozenset({"draft-general", "draft-code"})), [0])
+    wiring.start(started(70, declined=frozenset({"general", "code"})), [0])
     await settle()
     await take(wiring, WRONG, 40)
     assert [stream.task for stream in pools.streams] == ["math"]
@@ -349,17 +349,17 @@ async def test_the_router_is_asked_before_the_verifier_has_answered() -> None:
 
 
 def test_a_draft_is_declined_by_its_own_pool_alone() -> None:
-    old, new = pool_application("math", "/bundles/old"), pool_application("math", "/bundles/new")
-    assert declined_pools({old: False, new: True, OTHERS: False}) == {new}
-    assert OTHERS in declined_pools({new: True, OTHERS: True})
-    assert declined_pools({}) == set()
+    old, new = draft_name("math", "/bundles/old"), draft_name("math", "/bundles/new")
+    assert declined_drafts({old: False, new: True, OTHERS: False}) == {new}
+    assert OTHERS in declined_drafts({new: True, OTHERS: True})
+    assert declined_drafts({}) == set()
 
 
 @pytest.mark.parametrize("task", ["math", "c++", "数学"])
 def test_the_ingress_opens_no_draft_that_the_verifier_declines(task: str) -> None:
     drafts = {"general": None, "code": None, task: "/bundles/new"}
     serving = Serving(ServedModels(load_config("family"), drafts=drafts), tallies := Tallies())
-    some = declined_pools({pool_application(name, own): name == task for name, own in drafts.items()} | {OTHERS: False})
+    some = declined_drafts({draft_name(name, own): name == task for name, own in drafts.items()} | {OTHERS: False})
 
     def declines(task: str, declined: frozenset[str]) -> bool:
         return serving.declines(task, started(70, 71, declined=declined))
