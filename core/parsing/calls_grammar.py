@@ -16,10 +16,8 @@ from core.parsing.formats import Reasoning, ToolFormat
 
 _SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _BLANK = r"[ \t\r\n]*"
-_BARE = {  # what the parser reads as the beginning of calls in an answer without a marker
-    "llama3": rf"{_BLANK}\{{(.|\n)*",
-    "json": rf"{_BLANK}(```(json)?{_BLANK})?[{{\[](.|\n)*",
-}
+_BARE = ("llama3", "json")  # forms in which calls may begin an answer, without a marker
+_BEGINS_CALLS = rf"{_BLANK}(```(json)?{_BLANK})?[{{\[](.|\n)*"  # to the parser
 
 
 class Tool(NamedTuple):
@@ -157,7 +155,7 @@ def _list(parallel: bool) -> str:
 
 
 def _no_call(tool_format: ToolFormat, marker: _Markers) -> list[str]:
-    calls = [_BARE[tool_format]]
+    calls = [_BEGINS_CALLS]
     if tool_format == "llama3" and marks.PYTHON_TAG not in marker.tokens:  # a token stands in no text
         calls.append(r"(.|\n)*<\|python_tag\|>(.|\n)*")
     return ["NO_CALL: TEXT" + "".join(f" & ~/{call}/" for call in calls)]

@@ -30,7 +30,7 @@ def messages(service: Service) -> APIRouter:
         chat, names = await encoded(translated, body, len(await request.body()))
         with names.clients():
             batch = await chat_batch(chat, service, owner_of(request.headers, service.owner_salt))
-        message = MessageBuilder(service, batch.prompt_tokens, chat.stops)
+        message = MessageBuilder(service, batch.prompt_tokens)
         if body.stream:
             return await streamed(request, batch, service, message)
         return await whole(request, batch, service, message.answer)
