@@ -36,7 +36,8 @@ _BEHIND_CALLS = _SEPARATORS + "}]"  # what says nothing there
 
 
 class AnswerStream(CharacterReader):
-    """One answer. A name not in `names` is no call; without a `tool_format` nothing is. Calls may be `held` by a grammar.
+    """One answer. A name not in `names` is no call; without a `tool_format` nothing is. A grammar may hold the
+    calls: `held`.
 
     With `reasoning` the answer may begin with it; if `opened`, the prompt has written the marker that begins it. Marks
     in the text that turn out to be content are left out, unless `special_tokens` are to be shown.
@@ -209,7 +210,7 @@ class AnswerStream(CharacterReader):
             self._give_up()
 
     def _calls(self) -> Steps[bool]:
-        """Calls and lists of calls, perhaps in a fence. True if there is one; what is held then is no part of any."""
+        """Calls, or a list of calls, perhaps in a fence. True if there is one; what is held then is no part of any."""
         yield from self._spaces()
         fenced = self._char == _FENCE[0]
         if fenced:
@@ -232,7 +233,7 @@ class AnswerStream(CharacterReader):
             if self._char and self._char in _SEPARATORS:
                 yield from self._hold()
                 yield from self._spaces()
-            if self._char not in ("{", "["):
+            if self._char != "{":  # a bracket may begin a marker
                 break
         return called
 
@@ -254,7 +255,7 @@ class AnswerStream(CharacterReader):
         name = yield from self._word(self._names)
         if name not in self._names:
             return False
-        marked = self._begins(marks.ARGS)
+        marked = self._begins(marks.ARGS) or self._begins(marks.CALL_ID)
         if marked:
             marker = yield from self._read(marks.ARGS, marks.CALL_ID)
             if marker == marks.CALL_ID:
