@@ -24,7 +24,7 @@ from core.parsing.answer import (
 )
 from core.parsing.arguments import mended, object_of
 from core.parsing.character_reader import SPACES, CharacterReader, Steps
-from core.parsing.formats import Reasoning, ToolFormat
+from core.parsing.formats import BARE, Reasoning, ToolFormat
 from core.parsing.marks import without_marks
 
 _ARGUMENTS = ("arguments", "parameters")
@@ -110,10 +110,10 @@ class AnswerStream(CharacterReader):
             case "mistral":
                 yield from self._text(marks.TOOL_CALLS, self._listed_or_named)
             case "llama3":
-                yield from self._bare_calls()
+                yield from self._bare_calls(BARE[tool_format])
                 yield from self._text(marks.PYTHON_TAG, self._calls)
             case "json":
-                yield from self._bare_calls()
+                yield from self._bare_calls(BARE[tool_format])
         while self._char:
             yield from self._say_next()
         self._give_up()
@@ -199,10 +199,12 @@ class AnswerStream(CharacterReader):
         called = yield from (self._calls() if self._char in ("[", "{", "`") else self._named())
         return called
 
-    def _bare_calls(self) -> Steps[None]:
-        """Calls at the beginning of the answer."""
+    def _bare_calls(self, openings: str) -> Steps[None]:
+        """Calls at the beginning of the answer; those that a grammar holds begin with one of the `openings`."""
         yield from self._spaces()
-        if self._calls_are_held and self._char in ("{", "["):
+        if self._calls_are_held:
+            if not self._char or self._char not in openings:
+                return
             self._inside = self._calling = True
         if (yield from self._calls()):
             yield from self._spaces()

@@ -12,7 +12,7 @@ import msgspec
 
 from core.parsing import marks
 from core.parsing.character_reader import SPACES, CharacterReader, Steps
-from core.parsing.formats import Reasoning, ToolFormat
+from core.parsing.formats import BARE, Reasoning, ToolFormat
 from core.parsing.marks import MARKS
 
 _OPENING = {"hermes": marks.TOOL_CALL, "mistral": marks.TOOL_CALLS}
@@ -90,7 +90,7 @@ class CallSpans(CharacterReader):
                 yield from self._call_or_text(marker)
         else:
             yield from self._blank()
-            in_call = self._char in ("{", "[")  # such an answer is calls and nothing else
+            in_call = bool(self._char) and self._char in BARE[tool_format]
             while self._char:
                 yield from self._pass(in_call=in_call)
 

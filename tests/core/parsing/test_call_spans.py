@@ -30,6 +30,8 @@ ANSWERS: list[tuple[ToolFormat, tuple[str, ...]]] = [
     ("llama3", ("<think>{END}</think>\n", f"{CALL}; {CALL}")),
     ("json", ("", f"[{CALL}]")),
     ("json", (f"So {CALL}",)),
+    ("json", (f"```json\n{CALL}\n```",)),
+    ("llama3", (f"[{CALL}]",)),
     ("hermes", ("<think>END",)),
 ]
 
