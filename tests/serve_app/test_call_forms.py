@@ -196,7 +196,7 @@ async def test_a_call_that_was_cut_is_never_one_to_run(tool_format: ToolFormat, 
 @pytest.mark.parametrize("choice", ["auto", "required"])
 async def test_a_limit_anywhere_shows_no_part_of_a_marker(tool_format: ToolFormat, text: str, choice: str) -> None:
     async with http_client(service(tool_format, text)) as client:
-        for most in range(1, len(tokens_of(text)), 3):
+        for most in range(1, len(tokens_of(text)), 7):
             chat = await answers(client, PATHS[0], max_tokens=most, tool_choice=choice)
             assert chat[0] == chat[1]
             others = [await answers(client, path, max_tokens=most, tool_choice=choice) for path in PATHS[1:]]

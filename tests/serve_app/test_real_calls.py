@@ -18,8 +18,8 @@ TOOLS = [
     {"type": "function", "function": {"name": "get_weather", "description": "The weather.", "parameters": CITY}},
     {"type": "function", "function": {"name": "now", "description": "The time."}},
 ]
-PROMPTS = ["What is the weather in Oslo?", "What time is it?", "Call get_weather for Rome, then tell me the time."]
-LIMITS = (1, 2, 3, 4, 6, 9, 14, 20, 30, 120)
+PROMPTS = ["What is the weather in Oslo?", "Call get_weather for Rome, then tell me the time."]
+LIMITS = (1, 2, 3, 5, 8, 13, 21, 34, 120)
 STOPS = (["Oslo", "Rome"], ["}"], ['"'], ["tool"], ["\n"])
 
 
