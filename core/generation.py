@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from core.parsing.call_spans import PLAIN, AnswerForm
 from core.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -72,8 +73,9 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     pass: 0 turns speculation off, None leaves the cap to the service. With `always_draft` the session gets a draft, and
     proposals in every pass, even where the service estimates that drafting does not pay.
 
-    `prediction` is what the client expects the answer to be. `owner` stands for the client, whose earlier answers may
-    be proposed; without `store` this one will not be, and no trace of it is kept.
+    `form` says where in the answer no stop string ends it. `prediction` is what the client expects the answer to be.
+    `owner` stands for the client, whose earlier answers may be proposed; without `store` this one will not be, and no
+    trace of it is kept.
     """
 
     tokens: tuple[int, ...]
@@ -82,6 +84,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     choice: int = 0
     num_speculative_tokens: int | None = None
     always_draft: bool = False
+    form: AnswerForm = PLAIN
     prediction: tuple[int, ...] = ()
     owner: str | None = None
     store: bool = True

@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.arrays": set(),
     "core.errors": set(),
     "core.settings": set(),
-    "core.generation": {"core.sampling"},
+    "core.generation": {"core.sampling", "core.parsing"},
     "core.confidence_intervals": set(),
     "core.sampling": set(),
     "core.parsing": set(),

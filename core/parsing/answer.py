@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
+
+CallsState = Literal["none", "whole", "cut"]
+"""Of an answer: no call, calls that are all whole, or a last one that is not."""
 
 
 class ToolCall(NamedTuple):

@@ -12,14 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from core.parsing import marks
-from core.parsing.formats import Reasoning, ToolFormat
+from core.parsing.formats import BARE, Reasoning, ToolFormat
 
 _SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _BLANK = r"[ \t\r\n]*"
-_BARE = {  # what the parser reads as the beginning of calls in an answer without a marker
-    "llama3": rf"{_BLANK}\{{(.|\n)*",
-    "json": rf"{_BLANK}(```(json)?{_BLANK})?[{{\[](.|\n)*",
-}
 
 
 class Tool(NamedTuple):
@@ -71,7 +67,7 @@ def after_reasoning(content: str, reasoning: Reasoning, opened: bool, tokens: Ma
 
 def begins_with_marker(tool_format: ToolFormat) -> bool:
     """Whether calls in this form cannot be taken for other JSON."""
-    return tool_format not in _BARE
+    return tool_format not in BARE
 
 
 def _lark(rules: Sequence[str], marker: _Markers) -> str:
@@ -123,7 +119,7 @@ def _required(tool_format: ToolFormat, parallel: bool, marker: _Markers) -> list
 
 
 def _free(tool_format: ToolFormat, parallel: bool, marker: _Markers) -> list[str]:
-    if tool_format in _BARE:
+    if tool_format in BARE:
         return [
             "calls: NO_CALL | required",
             *_renamed(_required(tool_format, parallel, marker)),
@@ -157,7 +153,7 @@ def _list(parallel: bool) -> str:
 
 
 def _no_call(tool_format: ToolFormat, marker: _Markers) -> list[str]:
-    calls = [_BARE[tool_format]]
+    calls = [rf"{_BLANK}[{re.escape(BARE[tool_format])}](.|\n)*"]
     if tool_format == "llama3" and marks.PYTHON_TAG not in marker.tokens:  # a token stands in no text
         calls.append(r"(.|\n)*<\|python_tag\|>(.|\n)*")
     return ["NO_CALL: TEXT" + "".join(f" & ~/{call}/" for call in calls)]

@@ -11,15 +11,22 @@ Result = TypeVar("Result")
 Steps = Generator[None, None, Result]  # a parse that waits for another character at every step
 
 SPACES = frozenset(" \t\r\n")
+_CLOSING = {"{": "}", "[": "]"}
 
 
 class CharacterReader:
-    """The next character, and those that were read while it is not certain yet what they are."""
+    """The next character, and those that were read while it is not certain yet what they are.
+
+    `_following` is what would have come behind the end, as far as anybody knows; `_begun` says whether the end came
+    within a marker, which that could have gone on with.
+    """
 
     def __init__(self) -> None:
         self._char = ""  # the next character, "" at the end
         self._held: list[str] = []
         self._again: list[str] = []  # characters to read before any others, last first
+        self._following = ""
+        self._begun = False
 
     def _next(self) -> Steps[None]:
         if self._again:
@@ -31,8 +38,9 @@ class CharacterReader:
         self._held.append(self._char)
         yield from self._next()
 
-    def _spaces(self) -> Steps[None]:
-        while self._char in SPACES:
+    def _spaces(self, others: str = "") -> Steps[None]:
+        """Hold spaces, and any of the `others`."""
+        while self._char and (self._char in SPACES or self._char in others):
             yield from self._hold()
 
     def _read_again(self) -> None:
@@ -50,12 +58,14 @@ class CharacterReader:
             if self._char == MARKS.get(marker):
                 yield from self._hold()
                 return marker
-        length = 0
-        while markers := tuple(marker for marker in markers if self._char == marker[length]):
+        length, fitting = 0, markers
+        while going_on := tuple(marker for marker in fitting if self._char == marker[length]):
             yield from self._hold()
-            length += 1
-            if length == len(markers[0]):
-                return markers[0]
+            length, fitting = length + 1, going_on
+            if length == len(fitting[0]):
+                return fitting[0]
+        at_end = length > 0 and not self._char
+        self._begun = at_end and any(_may_follow(self._following, marker[length:]) for marker in fitting)
         return None
 
     def _string(self, options: Collection[str]) -> Steps[str | None]:
@@ -78,6 +88,7 @@ class CharacterReader:
         return word
 
     def _any_string(self) -> Steps[bool]:
+        """Hold a string in quotes; False if there is none, or no end of it."""
         if self._char != '"':
             return False
         escaped = True  # the first quote does not end it
@@ -89,18 +100,31 @@ class CharacterReader:
                 return True
         return False
 
-    def _braces(self, take: Callable[[str], None], depth: int = 0) -> Steps[None]:
-        """Give `take` all up to the brace that closes the first, or the `depth` that are open."""
+    def _brackets(self, take: Callable[[str], None], closing: str = "") -> Steps[bool]:
+        """Give `take` all up to the bracket that closes the first, or the one that is open and has `closing`.
+
+        False if brackets do not match, or if the text ends before.
+        """
         quoted = escaped = False
-        while self._char:
-            char = self._char
-            take(char)
+        while char := self._char:
             if quoted:
                 quoted = escaped or char != '"'
                 escaped = char == "\\" and not escaped
+            elif char in _CLOSING:
+                closing += _CLOSING[char]
+            elif char in "}]":
+                if not closing.endswith(char):
+                    return False
+                closing = closing[:-1]
             else:
                 quoted = char == '"'
-                depth += (char == "{") - (char == "}")
+            take(char)
             yield from self._next()
-            if depth == 0:
-                return
+            if not closing:
+                return True
+        return False
+
+
+def _may_follow(following: str, rest: str) -> bool:
+    """Whether a text whose beginning is `following` may go on with `rest`."""
+    return rest.startswith(following) or following.startswith(rest)

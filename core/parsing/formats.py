@@ -4,16 +4,22 @@ hermes    <tool_call>{"name": ..., "arguments": {...}}</tool_call>, several in a
 llama3    {"name": ..., "parameters": {...}}, several with ";" between, or anywhere after <|python_tag|>
 mistral   [TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...], or [TOOL_CALLS]name[ARGS]{...} several times
 json      the answer is such an object or a list of them, perhaps in a fence
+
+So calls are asked for. What else models write, and is read, the table in tests/core/parsing/call_forms.py has.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from core.parsing import marks
 
 ToolFormat = Literal["hermes", "llama3", "mistral", "json"]
+
+BARE: Mapping[ToolFormat, str] = {"llama3": "{", "json": "{["}
+"""With what calls begin where no marker does, as grammars write them. Such an answer is calls and nothing else."""
 
 _TAKES_TOOLS = re.compile(r"\{[{%](?:(?![}%]\}).)*?\btools\b", re.DOTALL)
 _OTHER_FORMS = ("<function=", "<arg_key>", "<｜tool▁call▁begin｜>", "<|channel|>")  # XML and others that are not read

@@ -24,9 +24,14 @@ _LEFT_OUT = {ord(mark): "" for mark in MARKS.values()}
 _WRITTEN_OUT = {ord(mark): marker for marker, mark in MARKS.items()}
 
 
-def marks_of(special_tokens: Mapping[int, str]) -> dict[int, str]:
-    """The mark of each special token that is a marker, by its id."""
-    return {token: MARKS[text] for token, text in special_tokens.items() if text in MARKS}
+def markers_of(special_tokens: Mapping[int, str]) -> dict[int, str]:
+    """Those of the special tokens that are markers."""
+    return {token: text for token, text in special_tokens.items() if text in MARKS}
+
+
+def marks_of(markers: Mapping[int, str]) -> dict[int, str]:
+    """The mark of each marker."""
+    return {token: MARKS[marker] for token, marker in markers.items()}
 
 
 def without_marks(text: str, *, written_out: bool) -> str:

@@ -1,4 +1,4 @@
-"""Token ids in, text out, one token at a time, up to the first stop string.
+"""Token ids in, text out, one token at a time, up to the first stop string that is not in a call held by a grammar.
 
 A piece of text is released only when no later token can change or withdraw it. An unfinished UTF-8 sequence and a
 possible beginning of a stop string are held back. The joined pieces are the whole text, however the tokens were cut
@@ -11,19 +11,22 @@ finished character.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from tokenizers import Tokenizer
+
+from core.parsing.call_spans import PLAIN, AnswerForm, CallSpans, Span
+from core.parsing.marks import marks_of
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoders write it for bytes that are not (yet) a character
 
 
 class TextStream:
-    """The text of one generation. `stopped` is set by the token that completes a stop string.
+    """The text of one generation. `stopped` is set by the token that completes a stop string, `stop_string` is which.
 
-    The text ends before the stop string, or behind it with `include_stop`. Tokens in `marks` stand in it as these say;
-    no stop string goes across them.
+    The text ends before the stop string, or behind it with `include_stop`. In the `form` of the answer, markers that
+    are tokens stand in it as their marks, which no stop string goes across, and there is none in calls that a grammar
+    holds. What may become the marker of such a call is looked at when it is certain that it does not.
     """
 
     def __init__(
@@ -32,34 +35,51 @@ class TextStream:
         stop: tuple[str, ...] = (),
         skip_special_tokens: bool = True,
         include_stop: bool = False,
-        marks: Mapping[int, str] | None = None,
+        form: AnswerForm = PLAIN,
     ) -> None:
-        self.stopped = False
+        self.stop_string: str | None = None
         self._include_stop = include_stop
-        self._marks = marks or {}
+        self._marks = marks_of(form.markers)
+        self._calls = CallSpans(form.held, form.reasoning, form.opened) if form.held and stop else None
         self._new_decoder = partial(_Decoder, tokenizer, skip_special_tokens)
         self._decoder = self._new_decoder()
         self._stop = stop
         self._held = ""
 
+    @property
+    def stopped(self) -> bool:
+        return self.stop_string is not None
+
     def push(self, token: int) -> str:
         """The text that this token makes certain; empty once stopped."""
         if self.stopped:
             return ""
-        self._held += self._text_of(token)
-        found = [(at, len(stop)) for stop in self._stop if (at := self._held.find(stop)) >= 0]
-        if found:
-            self.stopped = True
-            start, length = min(found)
-            return self._release(start + length if self._include_stop else start)
-        return self._release(len(self._held) - self._begun())
+        text = self._text_of(token)
+        return self._searched([Span(text, False)] if self._calls is None else self._calls.push(text))
 
     def flush(self) -> str:
         """The text still held back at the end of the generation; unfinished bytes come out as U+FFFD."""
         if self.stopped:
             return ""
-        self._held += self._decoder.flush()
-        return self._release(len(self._held))
+        text = self._searched([] if self._calls is None else self._calls.finish())
+        if not self.stopped:
+            self._held += self._decoder.flush()
+            text += self._release(len(self._held))
+        return text
+
+    def _searched(self, spans: list[Span]) -> str:
+        """What these parts of the text make certain."""
+        return "".join(self._released(span) for span in spans if not self.stopped)
+
+    def _released(self, span: Span) -> str:
+        self._held += span.text
+        if span.in_call:
+            return self._release(len(self._held))
+        found = [(at, len(stop), stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        if not found:
+            return self._release(len(self._held) - self._begun())
+        start, length, self.stop_string = min(found)
+        return self._release(start + length if self._include_stop else start)
 
     def _text_of(self, token: int) -> str:
         if token not in self._marks:

@@ -17,7 +17,7 @@ import tokenizers
 
 from core.errors import ConfigError
 from core.parsing.formats import Reasoning, ToolFormat
-from core.parsing.marks import MARKS, marks_of
+from core.parsing.marks import MARKS, markers_of
 from core.text.chat_template import PROBE, ChatTemplate, Rendering
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class Tokenizer:
     model's vocabulary may be padded beyond it. No token stands for more than `longest` characters of text. `bos` and
     `eos` are the special tokens that begin and end a text, if there are such.
 
-    `tool_format` overrides the form in which the chat template asks for calls of tools; see `ChatTemplate`. `marks` are
-    those of the special tokens that are markers; `marker_ids` the ids of all markers that are no text to a grammar.
+    `tool_format` overrides the form in which the chat template asks for calls of tools; see `ChatTemplate`. `markers`
+    are the special tokens that are markers; `marker_ids` the ids of all markers that are no text to a grammar.
     """
 
     def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int], tool_format: ToolFormat | None = None) -> None:
@@ -53,7 +53,7 @@ class Tokenizer:
         self.longest = max(map(len, self.raw.get_vocab()))
         self._added: dict[int, str] = {number: token.content for number, token in added.items()}
         self._special = {number for number, token in added.items() if token.special}
-        self.marks = marks_of({number: self._added[number] for number in self._special})
+        self.markers = markers_of({number: self._added[number] for number in self._special})
         # To llguidance a token counts as special also for its angle brackets, and is no text then; all others are text.
         special = {number: text for number, text in self._added.items() if number in self._special or text[:1] == "<"}
         self.marker_ids = {text: number for number, text in special.items() if text in MARKS}

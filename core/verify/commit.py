@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 
 from core.errors import InvalidRequest
 from core.generation import FinishReason, GenerationRequest, Run, Source, TokenLogprob
-from core.sampling.params import SamplingParams
 from core.text.detokenizer import TextStream
 
 
@@ -41,7 +40,7 @@ class Chain:
         self.finish_reason: FinishReason | None = None
         self.end_ids = frozenset(() if request.params.ignore_eos else eos_ids) | frozenset(request.params.stop_ids)
         self._context = context
-        self._text = _stop_watch(tokenizer, request.params)
+        self._text = _stop_watch(tokenizer, request)
         for token in request.tokens[request.prompt_length :]:
             self._append(token)
 
@@ -93,7 +92,7 @@ class Chain:
         if token in self.end_ids or self._completes_stop(token):
             self.finish_reason = "stop"
         elif self.remaining <= 0:
-            self.finish_reason = "length"
+            self.finish_reason = "stop" if self._ends_with_stop() else "length"
 
     def _completes_stop(self, token: int) -> bool:
         if self._text is None:
@@ -101,10 +100,18 @@ class Chain:
         self._text.push(token)
         return self._text.stopped
 
+    def _ends_with_stop(self) -> bool:
+        """Whether the text of an answer that ends here has a stop string in what might have become a call."""
+        if self._text is None:
+            return False
+        self._text.flush()
+        return self._text.stopped
 
-def _stop_watch(tokenizer: Tokenizer | None, params: SamplingParams) -> TextStream | None:
+
+def _stop_watch(tokenizer: Tokenizer | None, request: GenerationRequest) -> TextStream | None:
+    params = request.params
     if not params.stop:
         return None
     if tokenizer is None:
         raise InvalidRequest("stop", "stop strings need a tokenizer, and this engine runs without one")
-    return TextStream(tokenizer, params.stop, params.skip_special_tokens)
+    return TextStream(tokenizer, params.stop, params.skip_special_tokens, form=request.form)

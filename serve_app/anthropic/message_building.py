@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from core.text.detokenizer import TextStream
 from serve_app.anthropic.bodies import (
     MessageBody,
     MessageDelta,
@@ -27,14 +26,13 @@ from serve_app.openai.service import Service
 
 
 class MessageBuilder(Events):
-    """Builds the answer to a request for the name `model` with `prompt_tokens` and the stop strings `stops`."""
+    """Builds the answer to a request for the name `model` with `prompt_tokens`."""
 
-    def __init__(self, service: Service, model: str, prompt_tokens: int, stops: tuple[str, ...]) -> None:
+    def __init__(self, service: Service, model: str, prompt_tokens: int) -> None:
         self._head: dict[str, Any] = {"id": f"msg_{secrets.token_hex(12)}", "model": model}
         self._prompt_tokens = prompt_tokens
         self._tokenizer = service.tokenizer
         self._content = Content()
-        self._stopping = Stopping(service, stops)
         self._stop = Stop(stop_reason="end_turn", stop_sequence=None)
         self._thinking_tokens = 0
 
@@ -59,20 +57,10 @@ class MessageBuilder(Events):
     def _pushed(self, piece: Piece) -> Iterable[StreamEvent]:
         if piece.delta.reasoning:
             self._thinking_tokens += len(self._tokenizer.encode_answer(piece.delta.reasoning))
-        self._stopping.push(piece)
         yield from self._content.push(piece.delta)
         if piece.finish_reason is not None:
             yield from self._content.finish()
-            self._stop = self._ended(piece)
-
-    def _ended(self, piece: Piece) -> Stop:
-        sequence = self._stopping.sequence
-        reason: StopReason = "end_turn" if sequence is None else "stop_sequence"
-        if piece.finish_reason == "length":
-            reason = "max_tokens"
-        elif self._content.calls_tools:
-            reason, sequence = "tool_use", None
-        return Stop(stop_reason=reason, stop_sequence=sequence)
+            self._stop = _stop_of(piece)
 
     def _body(self, usage: MessageUsage, **stop: Any) -> MessageBody:
         return MessageBody(**self._head, content=self._content.blocks, usage=usage, **stop)
@@ -86,25 +74,14 @@ class MessageBuilder(Events):
         )
 
 
-class Stopping:
-    """Finds the stop string that ended an answer: it is in the text of the tokens, behind what is shown."""
-
-    def __init__(self, service: Service, stops: tuple[str, ...]) -> None:
-        self._stops = stops
-        self._stream = TextStream(service.tokenizer.raw)
-        self._text = ""
-        self._shown = 0
-
-    def push(self, piece: Piece) -> None:
-        if self._stops:
-            self._text += "".join(map(self._stream.push, piece.tokens))
-            self._shown += len(piece.text)
-
-    @property
-    def sequence(self) -> str | None:
-        """The stop string, None if another condition ended the answer."""
-        behind = self._text[self._shown :]
-        return min((stop for stop in self._stops if behind.startswith(stop)), key=len, default=None)
+def _stop_of(piece: Piece) -> Stop:
+    """Why the message ends with this piece."""
+    if piece.finish_reason == "length":
+        return Stop(stop_reason="max_tokens", stop_sequence=None)
+    if piece.calls == "whole":
+        return Stop(stop_reason="tool_use", stop_sequence=None)
+    reason: StopReason = "end_turn" if piece.stop_string is None else "stop_sequence"
+    return Stop(stop_reason=reason, stop_sequence=piece.stop_string)
 
 
 def _written(told: StreamEvent) -> bytes:

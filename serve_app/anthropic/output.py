@@ -34,10 +34,6 @@ class Content:
         self._call: int | None = None  # the index of the open call
         self._input = ""  # its JSON
 
-    @property
-    def calls_tools(self) -> bool:
-        return any(isinstance(block, ToolUseBlock) for block in self.blocks)
-
     def push(self, delta: AnswerDelta) -> Iterator[StreamEvent]:
         """Add what is new, in its order."""
         for part in delta.parts:

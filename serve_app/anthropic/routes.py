@@ -32,7 +32,7 @@ def messages(service: Service) -> APIRouter:
         with names.clients():
             owner = owner_of(request.headers, service.owner_salt)
             batch = await chat_batch(chat, service, owner, lowers_max_tokens=True)
-        message = MessageBuilder(service, body.model, batch.prompt_tokens, chat.stops)
+        message = MessageBuilder(service, body.model, batch.prompt_tokens)
         if body.stream:
             return await streamed(request, batch, service, message)
         return await whole(request, batch, service, message.answer)

@@ -72,11 +72,14 @@ async def chat_batch(
     max_tokens = min(asked, room) if lowers_max_tokens else asked
     prediction = tuple(await chat_prediction(request, service))
     opened = service.tokenizer.opens_reasoning(prompt)
-    params = _params(request, max_tokens, await chat_grammar(request, service, opened))
-    choices = _choices(request, prompt, "messages", params, service, owner)
-    predicted = [msgspec.structs.replace(choice, prediction=prediction) for choice in choices]
-    parsing = parsing_of(request.callable_names, request.include_reasoning, service.tokenizer, opened)
-    return Batch([predicted], speculation, ending, parsing)
+    grammar = await chat_grammar(request, service, opened)
+    parsing = parsing_of(request.callable_names, request.include_reasoning, service.tokenizer, opened, grammar)
+    params = _params(request, max_tokens, grammar)
+    choices = [
+        msgspec.structs.replace(choice, prediction=prediction, form=parsing.form)
+        for choice in _choices(request, prompt, "messages", params, service, owner)
+    ]
+    return Batch([choices], speculation, ending, parsing)
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:
@@ -99,6 +102,7 @@ def _ending(request: GenerationFields, service: Service) -> Ending:
     return Ending(
         stop=request.stops,
         ids=frozenset([*eos_ids, *request.stop_token_ids]),
+        eos_ids=frozenset(eos_ids),
         reads_only=request.max_tokens == 0,
         skip_special_tokens=request.skip_special_tokens,
         include_stop=request.include_stop_str_in_output,

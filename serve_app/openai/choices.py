@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tokenizers
 
 from core.generation import FinishReason, Run, TokenLogprob
-from core.parsing.answer import AnswerDelta, joined
+from core.parsing.answer import AnswerDelta, CallsState, joined
 from core.parsing.marks import without_marks
 from core.text.detokenizer import TextStream
 from serve_app.openai.endings import Ending
@@ -24,8 +24,9 @@ class Piece:
     `logprobs`, and `offsets`, the characters of the choice before each token's text, are empty unless logprobs are
     requested. The text may lag behind the tokens. `delta` is what the text says: reasoning, content and calls. Of one
     run, `accepted_characters` is how much of the delta's reasoning and content, from its beginning, the accepted tokens
-    made certain; it is None for joined runs. `begins` marks the first of a choice, with the `prompt_logprobs` if they
-    are requested.
+    made certain; it is None for joined runs. `calls` says whether the calls up to the end of the piece are whole, and
+    `stop_string` which one has ended the choice. `begins` marks the first of a choice, with the `prompt_logprobs` if
+    they are requested.
     """
 
     text: str
@@ -37,6 +38,8 @@ class Piece:
     finish_reason: FinishReason | None
     accepted_characters: int | None = None
     delta: AnswerDelta = NOTHING_SAID
+    calls: CallsState = "none"
+    stop_string: str | None = None
     begins: bool = False
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
@@ -51,7 +54,7 @@ class Choice:
         self, tokenizer: tokenizers.Tokenizer, ending: Ending, logprobs: bool, parsing: Parsing = NO_PARSING
     ) -> None:
         self._ending = ending
-        self._text = ending.text(tokenizer, parsing.marks)
+        self._text = ending.text(tokenizer, parsing.form)
         self._parser = Parser(parsing, special_tokens=not ending.skip_special_tokens)
         self._offsets = Offsets(tokenizer, ending.skip_special_tokens) if logprobs else None
         self._begun = False
@@ -66,7 +69,7 @@ class Choice:
             rest += self._text.flush()
         deltas = [accepted, self._parser.push(rest)]
         if self.finished:
-            deltas.append(self._parser.finish())
+            deltas.append(self._parser.finish(self._ending.cut(run, self._text)))
         begins, self._begun = not self._begun, True
         return Piece(
             text=without_marks(certain + rest, written_out=not self._ending.skip_special_tokens),
@@ -78,6 +81,8 @@ class Choice:
             finish_reason=run.finish_reason,
             accepted_characters=len(accepted.reasoning) + len(accepted.content),
             delta=joined(deltas),
+            calls=self._parser.calls,
+            stop_string=self._text.stop_string,
             begins=begins,
             prompt_logprobs=run.prompt_logprobs,
         )
@@ -106,6 +111,8 @@ def join(pieces: Sequence[Piece]) -> Piece:
         proposed=sum(piece.proposed for piece in pieces),
         accepted=sum(piece.accepted for piece in pieces),
         finish_reason=pieces[-1].finish_reason,
+        calls=pieces[-1].calls,
+        stop_string=pieces[-1].stop_string,
         begins=True,
         prompt_logprobs=pieces[0].prompt_logprobs,
         delta=joined(piece.delta for piece in pieces),

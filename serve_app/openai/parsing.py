@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from core.parsing.answer import AnswerDelta, ContentPart, ReasoningPart, delta_of
+from core.parsing.answer import AnswerDelta, CallsState, ContentPart, ReasoningPart, delta_of
 from core.parsing.answer_stream import AnswerStream
+from core.parsing.call_spans import PLAIN, AnswerForm
 from core.parsing.formats import Reasoning, ToolFormat
 from core.text.tokenizer import Tokenizer
 
@@ -15,8 +15,8 @@ from core.text.tokenizer import Tokenizer
 class Parsing:
     """What may be in an answer beside content: calls of the tools `names`, and reasoning.
 
-    `opened` says whether the prompt has begun the reasoning; without `include_reasoning` it is dropped. `marks` stand
-    in the text for special tokens that are markers.
+    `opened` says whether the prompt has begun the reasoning; without `include_reasoning` it is dropped. The
+    `form` says whether a grammar holds the calls.
     """
 
     tool_format: ToolFormat | None = None
@@ -24,24 +24,22 @@ class Parsing:
     reasoning: Reasoning | None = None
     opened: bool = False
     include_reasoning: bool = True
-    marks: Mapping[int, str] = field(default_factory=dict)
+    form: AnswerForm = PLAIN
 
 
 NO_PARSING = Parsing()
 
 
-def parsing_of(names: tuple[str, ...], include_reasoning: bool, tokenizer: Tokenizer, opened: bool) -> Parsing:
-    """For answers of this target that may call the tools `names`."""
-    if not names and tokenizer.reasoning is None:
+def parsing_of(
+    names: tuple[str, ...], include_reasoning: bool, tokenizer: Tokenizer, opened: bool, grammar: str
+) -> Parsing:
+    """For answers of this target that may call the tools `names` and agree with the `grammar`, if there is one."""
+    reasoning = tokenizer.reasoning
+    if not names and reasoning is None:
         return NO_PARSING
-    return Parsing(
-        tokenizer.tool_format if names else None,
-        names,
-        tokenizer.reasoning,
-        opened,
-        include_reasoning,
-        tokenizer.marks,
-    )
+    tool_format = tokenizer.tool_format if names else None
+    form = AnswerForm(tokenizer.markers, tool_format if grammar else None, reasoning, opened)
+    return Parsing(tool_format, names, reasoning, opened, include_reasoning, form)
 
 
 class Parser:
@@ -52,16 +50,28 @@ class Parser:
         self._stream: AnswerStream | None = None
         if parsing is not NO_PARSING:
             self._stream = AnswerStream(
-                parsing.tool_format, parsing.names, parsing.reasoning, parsing.opened, special_tokens
+                parsing.tool_format,
+                parsing.names,
+                parsing.reasoning,
+                parsing.opened,
+                special_tokens,
+                held=parsing.form.held is not None,
             )
 
     def push(self, text: str) -> AnswerDelta:
         """See `AnswerStream`."""
         return delta_of([ContentPart(text)]) if self._stream is None else self._kept(self._stream.push(text))
 
-    def finish(self) -> AnswerDelta:
+    def finish(self, cut: str | None) -> AnswerDelta:
+        """See `AnswerStream`; `cut` is what follows, None if nothing does."""
+        if self._stream is None:
+            return AnswerDelta()
+        return self._kept(self._stream.finish() if cut is None else self._stream.cut(cut))
+
+    @property
+    def calls(self) -> CallsState:
         """See `AnswerStream`."""
-        return AnswerDelta() if self._stream is None else self._kept(self._stream.finish())
+        return "none" if self._stream is None else self._stream.calls
 
     def _kept(self, delta: AnswerDelta) -> AnswerDelta:
         if self._include_reasoning:

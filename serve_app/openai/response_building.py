@@ -10,7 +10,7 @@ from itertools import starmap
 from typing import Any, ClassVar
 
 from core.text.tokenizer import Tokenizer
-from serve_app.openai.called_tools import CalledTools
+from serve_app.openai.called_tools import delta_of, finish_reason, message_of
 from serve_app.openai.choices import NOTHING, Piece
 from serve_app.openai.echo import Echo
 from serve_app.openai.logprobs import chat_logprobs, completion_logprobs
@@ -96,10 +96,6 @@ class ChatFormat(Format):
 
     prefix = "chatcmpl"
 
-    def __init__(self, tokenizer: Tokenizer, model: str, logprobs: bool) -> None:
-        super().__init__(tokenizer, model, logprobs)
-        self._called = CalledTools()
-
     def answer(self, choices: Sequence[Piece], usage: Usage) -> ChatCompletion:
         return ChatCompletion(**self._head, choices=list(starmap(self._choice, enumerate(choices))), usage=usage)
 
@@ -107,7 +103,7 @@ class ChatFormat(Format):
         return self._chunk(index, NOTHING, Delta(role="assistant", content=""), None)
 
     def chunk(self, index: int, piece: Piece) -> ChatCompletionChunk:
-        return self._chunk(index, piece, self._called.delta(index, piece.delta), self._shown_logprobs(piece))
+        return self._chunk(index, piece, delta_of(piece.delta), self._shown_logprobs(piece))
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return ChatCompletionChunk(**self._head, choices=[], usage=usage)
@@ -115,9 +111,9 @@ class ChatFormat(Format):
     def _choice(self, index: int, piece: Piece) -> ChatChoice:
         return ChatChoice(
             index=index,
-            message=self._called.message(index, piece.delta),
+            message=message_of(piece.delta),
             logprobs=self._shown_logprobs(piece),
-            finish_reason=self._called.finish_reason(index, piece),
+            finish_reason=finish_reason(piece),
             token_ids=list(piece.tokens),
             speculation=_counts(piece),
         )
@@ -127,7 +123,7 @@ class ChatFormat(Format):
             index=index,
             delta=delta,
             logprobs=logprobs,
-            finish_reason=self._called.finish_reason(index, piece),
+            finish_reason=finish_reason(piece),
             token_ids=list(piece.tokens),
             speculation=_counts(piece),
         )

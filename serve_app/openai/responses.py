@@ -95,7 +95,7 @@ class TextChoice(BaseModel):
 
 class CalledFunction(BaseModel):
     name: str
-    arguments: str = Field(description="JSON as the model wrote it; broken off if the answer was.")
+    arguments: str = Field(description="JSON of an object; broken off if the answer was.")
 
 
 class ToolCall(BaseModel):

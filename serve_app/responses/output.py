@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from core.parsing.answer import AnswerDelta, CallPart, ContentPart, ReasoningPart
+from core.parsing.answer import AnswerDelta, CallPart, CallsState, ContentPart, ReasoningPart
 from serve_app.responses.bodies import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -54,10 +54,12 @@ class Output:
                 case CallPart():
                     yield from self._function_call(part)
 
-    def finish(self, status: Status) -> Iterator[StreamEvent]:
-        """The end of the answer; one that says nothing has an empty message."""
+    def finish(self, status: Status, calls: CallsState) -> Iterator[StreamEvent]:
+        """The end of the answer, and with it of its last item; one that says nothing has an empty message."""
         if not self.items:
             yield from self._begin_message()
+        if isinstance(self._open, FunctionCallItem):
+            status = "incomplete" if calls == "cut" else "completed"
         yield from self._close(status)
 
     def _reasoning(self, text: str) -> Iterator[StreamEvent]:

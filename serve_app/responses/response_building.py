@@ -74,7 +74,7 @@ class ResponseBuilder(Events):
         yield from self._output.push(piece.delta)
         if piece.finish_reason is not None:
             self._ended = "incomplete" if piece.finish_reason == "length" else "completed"
-            yield from self._output.finish(self._ended)
+            yield from self._output.finish(self._ended, piece.calls)
 
     def _closed(self, usage: Usage) -> ResponseBody:
         details = IncompleteDetails() if self._ended == "incomplete" else None

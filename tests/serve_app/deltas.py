@@ -8,7 +8,7 @@ from itertools import pairwise
 import httpx2
 from hypothesis import strategies as st
 
-from core.parsing.answer import AnswerDelta, CallPart, ContentPart, ReasoningPart
+from core.parsing.answer import AnswerDelta, CallPart, CallsState, ContentPart, ReasoningPart, joined
 from core.parsing.answer_stream import AnswerStream
 from core.parsing.formats import Reasoning
 from serve_app.openai.choices import Piece
@@ -47,10 +47,11 @@ INTERLEAVED = f"<think>\nHm.\n</think>First.{_CALLS[0]}Then <b>.\n{_CALLS[1]}{_C
 
 
 def pieces(deltas: Sequence[AnswerDelta], finish_reason: str = "stop") -> list[Piece]:
-    """The pieces of one choice, the last of which ends it."""
+    """The pieces of one choice, the last of which ends it; a limit ends it in its last call, if it has any."""
     last = len(deltas) - 1
+    calls: CallsState = "none" if not joined(deltas).calls else "cut" if finish_reason == "length" else "whole"
     return [
-        Piece("", (1,), (), (), 0, 0, finish_reason if number == last else None, 0, delta)  # type: ignore[arg-type]
+        Piece("", (1,), (), (), 0, 0, finish_reason if number == last else None, 0, delta, calls)  # type: ignore[arg-type]
         for number, delta in enumerate(deltas)
     ]
 

@@ -103,7 +103,7 @@ def test_without_parallel_calls_there_is_at_most_one(form: ToolFormat, required:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_text_is_free_where_no_call_is_required(form: ToolFormat) -> None:
-    for text in ("Hello, { you", "12 + 7 < 20\n", "", " é🙂"):
+    for text in ("Hello, { you", "12 + 7 < 20\n", "", " é🙂", "```json\n{}\n```"):
         assert accepts(grammar_of(form, "family", required=False), text, "family"), text
         assert not accepts(grammar_of(form, "family", required=True), text, "family")
 

@@ -6,6 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from core.parsing.call_spans import AnswerForm
+from core.parsing.marks import MARKS
 from core.text.detokenizer import TextStream
 from tests.core.toy_tokenizer import EOS, byte_char, byte_fallback, byte_level, one_byte
 
@@ -152,9 +154,10 @@ def test_a_marked_token_stands_in_the_text_as_its_mark_and_no_stop_string_goes_a
 ) -> None:
     end = BYTE_LEVEL.token_to_id(EOS)
     assume(end not in before + after)
-    text = TextStream(BYTE_LEVEL, ("\ufffe\ufffe",), marks={end: "\ud800"})
+    marked, mark = AnswerForm({end: "<think>"}), MARKS["<think>"]
+    text = TextStream(BYTE_LEVEL, ("\ufffe\ufffe",), form=marked)
     given_text = "".join(map(text.push, [*before, end, *after])) + text.flush()
-    assert given_text == BYTE_LEVEL.decode(before) + "\ud800" + BYTE_LEVEL.decode(after)
-    across = TextStream(BYTE_LEVEL, ("ab",), marks={end: "\ud800"})
+    assert given_text == BYTE_LEVEL.decode(before) + mark + BYTE_LEVEL.decode(after)
+    across = TextStream(BYTE_LEVEL, ("ab",), form=marked)
     tokens = [one_byte(ord("a")), end, one_byte(ord("b"))]
-    assert "".join(map(across.push, tokens)) + across.flush() == "a\ud800b"
+    assert "".join(map(across.push, tokens)) + across.flush() == f"a{mark}b"

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest, Run, TokenLogprob
+from core.parsing.call_spans import AnswerForm
+from core.parsing.marks import MARKS
 from core.sampling.params import SamplingParams
 from core.text.detokenizer import TextStream
 from core.verify.commit import Chain
@@ -196,6 +199,56 @@ def test_a_stop_string_that_stood_in_the_prompt_does_not_end_the_answer() -> Non
 def test_rows_and_proposals_that_do_not_match_are_refused() -> None:
     with pytest.raises(ValueError, match="zip"):
         chain([]).commit([8], [8])
+
+
+HELD = AnswerForm({EOS_IDS[1]: "<tool_call>"}, "hermes")  # its marker is a token in some answers, and text in others
+CALL = '<tool_call>\n{"name": "END", "arguments": {"a": "stop <END}"}}\n</tool_call>'
+BEFORE = TOKENIZER.encode("the end <tool <").ids
+HELD_ANSWERS = [
+    [*BEFORE, *TOKENIZER.encode(f"{CALL} stop END.").ids],
+    [*BEFORE, EOS_IDS[1], *TOKENIZER.encode(f"{CALL.removeprefix('<tool_call>')} stop END.").ids],
+]
+
+
+@given(
+    st.sampled_from(HELD_ANSWERS),
+    st.lists(st.sampled_from(["END", "}", "stop", "<", "<tool", "_call>", '"', "\n", "d <"]), min_size=1, max_size=3),
+    st.integers(1, 60),
+    CUTS,
+)
+def test_no_stop_string_ends_an_answer_in_a_call_that_its_grammar_holds_wherever_runs_are_cut(
+    answer: list[int], stop: list[str], max_tokens: int, cuts: list[tuple[int, int]]
+) -> None:
+    asked = msgspec.structs.replace(request([], stop=tuple(stop), max_tokens=max_tokens), form=HELD)
+    ends = (EOS_IDS[0],)
+    alone = Chain(asked, eos_ids=ends, context=1000, tokenizer=TOKENIZER)
+    for token in [*answer, *ends]:
+        if alone.finish_reason is None:
+            alone.commit([token], [])
+    session = Chain(asked, eos_ids=ends, context=1000, tokenizer=TOKENIZER)
+    in_runs(session, [*answer, *ends], cuts)
+    assert (session.tokens, session.finish_reason) == (alone.tokens, alone.finish_reason)
+    text = TextStream(TOKENIZER, tuple(stop), form=HELD)
+    shown = "".join(map(text.push, session.tokens[len(PROMPT) :])) + text.flush()
+    assert text.stopped == (session.finish_reason == "stop" and session.tokens[-1:] != list(ends))
+    outside = shown.replace(MARKS["<tool_call>"], "<tool_call>").partition("<tool_call>")[0::2]
+    texts = [outside[0], outside[1].partition("</tool_call>")[2]]
+    assert not any(string in text for text in texts for string in stop)
+
+
+def test_what_may_become_a_call_ends_the_answer_once_it_is_none() -> None:
+    asked = msgspec.structs.replace(request([], stop=("<tool",), max_tokens=9), form=HELD)
+    for answer, ended, reason in (
+        ("a <tools", "a <tools", "stop"),
+        ("a <tool_ca", "a <tool_c", "stop"),  # at the limit it is known that it becomes none
+        ("a b c d e", "a b c d e", "length"),
+    ):
+        session = Chain(asked, eos_ids=EOS_IDS, context=1000, tokenizer=TOKENIZER)
+        for char in answer:
+            if session.finish_reason is None:
+                session.commit([one_byte(ord(char))], [])
+        assert TOKENIZER.decode(session.tokens[len(PROMPT) :]) == ended
+        assert session.finish_reason == reason
 
 
 def test_stop_strings_without_a_tokenizer_are_refused() -> None:

@@ -27,7 +27,7 @@ BLOCKS = [
 
 
 def message() -> MessageBuilder:
-    return MessageBuilder(ScriptedService(), "org/toy", prompt_tokens=5, stops=())
+    return MessageBuilder(ScriptedService(), "org/toy", prompt_tokens=5)
 
 
 def whole(deltas: list[AnswerDelta], finish_reason: str = "stop") -> MessageBody:

@@ -105,11 +105,12 @@ async def test_content_is_null_beside_calls_unless_there_is_text() -> None:
     assert (plain.message.content, plain.message.tool_calls, plain.finish_reason) == ("Hello", None, "stop")
 
 
-async def test_arguments_arrive_in_parts_and_only_the_first_has_the_name() -> None:
+async def test_arguments_that_a_grammar_holds_arrive_in_parts_and_only_the_first_has_the_name() -> None:
     asked = service(CALLS)
     asked.lengths = (1, 3)
     async with http_client(asked) as client:
-        body = {"model": "org/toy", "messages": ASKED, "tools": [WEATHER, CLOCK], "stream": True}
+        offered = {"tools": [WEATHER, CLOCK], "tool_choice": "required"}
+        body = {"model": "org/toy", "messages": ASKED, **offered, "stream": True}
         sent = events((await client.post("/v1/chat/completions", json=body)).text)
     deltas = [chunk["choices"][0]["delta"] for chunk in sent[:-1]]
     parts = [call for delta in deltas for call in delta.get("tool_calls", [])]
