@@ -77,7 +77,9 @@ class Target(Section):
         description="tokens in the KV cache, at least one whole context; by default `max_sessions` whole contexts",
     )
     prefill_chunk: int = Field(256, ge=16, description="prompt tokens a pass may prefill beside running generations")
-    max_queued: int = Field(64, ge=1, description="requests that wait per ingress replica; more get a 503")
+    max_queued: int = Field(
+        64, ge=1, description="prompts that wait per ingress replica, beside `max_sessions` that run; more get a 503"
+    )
     tool_format: ToolFormat | None = Field(
         None,
         description="how the model writes calls of tools; null: as its chat template asks for. If it is given, tools "
@@ -137,6 +139,12 @@ class Ingress(Section):
         ge=1024,
         description="of a request; while one of 4 MiB is read and checked the other answers of the replica wait, at "
         "most 0.15 s",
+    )
+    verifier_wait_s: float = Field(
+        10.0,
+        ge=0,
+        description="while no verifier runs, a new request waits so long, then gets a 503; an answer that has begun "
+        "waits 300 seconds",
     )
     keys: ApiKeys | None = Field(None, description="without this section every client is served")
     limits: Limits | None = None
