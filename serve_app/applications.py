@@ -37,9 +37,7 @@ def core_application(served: ServedModels) -> Application:
         request_router_config={"request_router_class": VerifierRouter},
         environment={} if config.target.threads == 1 else TEAM,
     ).bind(config)
-    ingress = deployment(
-        SpeculativeIngress, config.ingress.actors, max_ongoing_requests=config.ingress.max_ongoing_requests
-    )
+    ingress = deployment(SpeculativeIngress, config.ingress.actors, max_ongoing_requests=config.ingress_requests)
     keys = {} if config.ingress.keys is None else check(config.ingress.keys)
     return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
 

@@ -26,6 +26,7 @@ from serve_app.access_config import ApiKeys, Cors, Limits
 
 CORE = "taskspec"  # the application of ingress and verifier
 ROLLOUT = "taskspec-rollout"  # that of the rollout of bundles
+FEWEST_REQUESTS = 256  # that an ingress replica reads at a time
 _SLUG_LENGTH = 40  # characters of a task's name in the name of its application
 _DIGITS = 12  # of a digest there
 
@@ -52,6 +53,11 @@ class Actors(Section):
     def fewest(self) -> int:
         """Replicas that run at any time."""
         return self.replicas if self.autoscaling is None else int(self.autoscaling.get("min_replicas", 1))
+
+    @property
+    def most(self) -> int:
+        """Replicas that may run."""
+        return self.replicas if self.autoscaling is None else int(self.autoscaling.get("max_replicas", 1))
 
 
 class Target(Section):
@@ -133,7 +139,12 @@ class Ingress(Section):
     """The HTTP server."""
 
     max_choices: int = Field(16, ge=1, description="largest `n` of a request")
-    max_ongoing_requests: int = Field(256, ge=1)
+    max_ongoing_requests: int | None = Field(
+        None,
+        ge=1,
+        description="requests that a replica reads at a time, and more wait unseen; null: twice what verifiers and "
+        "queue can hold, at least 256, so that it is always the queue that is full",
+    )
     max_body_bytes: int = Field(
         4 << 20,
         ge=1024,
@@ -239,6 +250,13 @@ class ServiceConfig(Section):
     ingress: Ingress = Ingress()
     rollout: Rollout = Rollout()
     traces: Traces | None = Field(None, description="answers kept for training; without it none are kept")
+
+    @property
+    def ingress_requests(self) -> int:
+        """See `Ingress.max_ongoing_requests`."""
+        target = self.target
+        held = target.actors.most * target.max_sessions + target.max_queued
+        return self.ingress.max_ongoing_requests or max(FEWEST_REQUESTS, 2 * held)
 
     def pool_actors(self, task: str) -> Actors:
         """The replicas of the task's pool."""

@@ -19,9 +19,9 @@ Clock = Callable[[], float]
 
 
 class Door:
-    """Room for `queue` prompts that wait, and for those that one verifier of `places` could start at once."""
+    """Room for `queue` prompts that wait, and for those that verifiers could start at once in all their `places`."""
 
-    def __init__(self, places: int, queue: int, clock: Clock = time.monotonic) -> None:
+    def __init__(self, places: Callable[[], int], queue: int, clock: Clock = time.monotonic) -> None:
         self._places = places
         self._queue = queue
         self._clock = clock
@@ -31,7 +31,7 @@ class Door:
     @contextmanager
     def place(self) -> Iterator[Place]:
         """A prompt comes in, and leaves at the end. Raises `Overloaded` if there is no room for it."""
-        if self.waiting >= self._queue + max(0, self._places - self.running):
+        if self.waiting >= self._queue + max(0, self._places() - self.running):
             wait = self.wait_for_room()
             message = f"every verifier is busy and its queue is full; try again in {wait} s"
             raise Overloaded(message, retry_after_s=wait)
@@ -61,7 +61,7 @@ class Door:
         ages = [place.held_for for place in self._inside if place.held_for is not None]
         age = sum(ages) / len(ages) if ages else 0.0
         held = max(age, self._seconds_held or 0.0)
-        seconds = self.waiting * held / (len(ages) or self._places)
+        seconds = self.waiting * held / (len(ages) or self._places())
         return max(1, min(LONGEST, math.ceil(seconds)))
 
     def _note(self, held_for: float) -> None:

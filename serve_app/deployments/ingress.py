@@ -67,7 +67,7 @@ class SpeculativeIngress:
         self.max_choices = min(config.ingress.max_choices, config.target.max_sessions)
         self._config = config
         self._watch = VerifierWatch(partial(listed_verifiers, verifier))
-        door = Door(config.target.max_sessions, config.target.max_queued)
+        door = Door(lambda: config.target.max_sessions * max(1, self._watch.listed), config.target.max_queued)
         self._calls = VerifierCalls(verifier, self._watch, door, config.ingress.verifier_wait_s)
         self._tallies = Tallies()
         self._bundles = BundleChoice(served, self._tallies)

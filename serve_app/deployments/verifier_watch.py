@@ -58,6 +58,11 @@ class VerifierWatch:
         """True if a verifier runs."""
         return self._running.is_set()
 
+    @property
+    def listed(self) -> int:
+        """How many Serve lists."""
+        return len(self._listed())
+
     def begin(self) -> None:
         """Start to ask, unless it is done already."""
         if self._asking is None or self._asking.done():

@@ -18,7 +18,8 @@ class Crowd:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.door = Door(PLACES, QUEUE, self.clock)
+        self.verifiers = 1
+        self.door = Door(lambda: PLACES * self.verifiers, QUEUE, self.clock)
         self._prompts: list[ExitStack] = []
 
     def enter(self, number: int = 1) -> list[Place]:
@@ -51,22 +52,24 @@ class Crowd:
         return caught.value
 
 
-def test_what_one_verifier_can_start_and_the_queue_can_hold_comes_in_and_the_next_is_refused() -> None:
+@pytest.mark.parametrize("verifiers", [1, 3])
+def test_what_verifiers_can_start_and_the_queue_can_hold_comes_in_and_the_next_is_refused(verifiers: int) -> None:
     crowd = Crowd()
-    crowd.enter(PLACES + QUEUE)  # at once, before a verifier has started any
+    crowd.verifiers = verifiers
+    crowd.enter(PLACES * verifiers + QUEUE)  # at once, before any is started
     assert crowd.refusal().status == 503
-    assert crowd.door.waiting == PLACES + QUEUE
+    assert crowd.door.waiting == PLACES * verifiers + QUEUE
     crowd.leave()
     crowd.enter()
     crowd.refusal()
 
 
-def test_of_several_verifiers_more_run_and_as_many_wait() -> None:
+def test_when_all_places_are_taken_the_queue_alone_counts() -> None:
     crowd = Crowd()
-    crowd.start(3 * PLACES)
+    crowd.start(PLACES)
     crowd.enter(QUEUE)
     crowd.refusal()
-    assert (crowd.door.running, crowd.door.waiting) == (3 * PLACES, QUEUE)
+    assert (crowd.door.running, crowd.door.waiting) == (PLACES, QUEUE)
 
 
 def test_the_time_to_come_back_is_made_from_the_length_of_the_queue_and_the_rate_of_answers() -> None:

@@ -111,7 +111,7 @@ class Ingress:
     def __init__(self, *, wait: float = LONG, open_wait: float = LONG, queue: int = 8) -> None:
         self.verifier = Verifier()
         self.watch = VerifierWatch(lambda: [self.verifier] if self.verifier.up else [], period=SOON)
-        self.door = Door(places=2, queue=queue)
+        self.door = Door(lambda: 2, queue)
         handle = cast("DeploymentHandle[Any]", self.verifier)
         self.calls = VerifierCalls(handle, self.watch, self.door, wait, open_wait, retry_after=0.0)
         self.received: list[list[int]] = []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
+from serve_app.deployments.ingress import SpeculativeIngress
 from serve_app.deployments.verifier_watch import MISSES, VerifiersGone, VerifierWatch
 from tests.serve_app.access.test_keys import Clock
 
@@ -121,6 +124,17 @@ async def test_it_goes_on_asking_and_wakes_those_who_wait() -> None:
         asked = replica.asked
         while replica.asked == asked:  # noqa: ASYNC110 - it is the watch that asks
             await asyncio.sleep(SOON)
+
+
+async def test_the_health_of_an_ingress_is_known_without_waiting_for_anybody() -> None:
+    cluster = Cluster()
+    cluster.replicas[0].silent = True
+    for running in (False, True):
+        asked = SpeculativeIngress.healthy(cast(Any, SimpleNamespace(_watch=cluster.watch)))
+        with pytest.raises(StopIteration) as ended:
+            asked.send(None)  # a step, in which it is over
+        assert ended.value.value is running
+        cluster.watch.heard()
 
 
 async def test_patience_ends() -> None:
