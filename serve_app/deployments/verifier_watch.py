@@ -69,14 +69,8 @@ class VerifierWatch:
             self._asking = asyncio.create_task(self._ask_forever())
 
     def heard(self) -> None:
-        """A verifier has sent something."""
+        """A verifier has sent something, so silence has another reason. What a dead one had sent is no sign of life."""
         self._misses = 0
-        if not self.running:
-            self._running.set()
-            self._gone.clear()
-            if self._lost_at is not None:
-                logger.warning("a verifier runs again after %.1f s", self._clock() - self._lost_at)
-                self._lost_at = None
 
     async def until_running(self, patience: float) -> None:
         """Returns once a verifier runs. Raises `VerifiersGone` after `patience` seconds."""
@@ -109,7 +103,8 @@ class VerifierWatch:
         """One round of questions."""
         answers = await asyncio.gather(*(self._answer(replica) for replica in self._listed()))
         if any(answers):
-            self.heard()
+            self._misses = 0
+            self._found()
             return
         self._misses += 1
         if self.running and (self._misses >= MISSES or not any(answer is None for answer in answers)):
@@ -125,6 +120,13 @@ class VerifierWatch:
         except TimeoutError:
             return None
         return True
+
+    def _found(self) -> None:
+        self._running.set()
+        self._gone.clear()
+        if self._lost_at is not None:
+            logger.warning("a verifier runs again after %.1f s", self._clock() - self._lost_at)
+            self._lost_at = None
 
     def _lost(self) -> None:
         self._running.clear()

@@ -95,6 +95,15 @@ async def test_one_too_busy_to_answer_is_known_by_its_runs() -> None:
     assert cluster.watch.running
 
 
+async def test_what_arrives_late_from_a_dead_one_does_not_make_it_run() -> None:
+    cluster = Cluster()
+    await cluster.ask()
+    cluster.replicas = []
+    await cluster.ask()
+    cluster.watch.heard()
+    assert not cluster.watch.running
+
+
 async def test_an_outage_has_two_lines_in_the_log_however_long_it_is(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster()
     with caplog.at_level(logging.INFO):
@@ -128,13 +137,12 @@ async def test_it_goes_on_asking_and_wakes_those_who_wait() -> None:
 
 async def test_the_health_of_an_ingress_is_known_without_waiting_for_anybody() -> None:
     cluster = Cluster()
-    cluster.replicas[0].silent = True
     for running in (False, True):
         asked = SpeculativeIngress.healthy(cast(Any, SimpleNamespace(_watch=cluster.watch)))
         with pytest.raises(StopIteration) as ended:
             asked.send(None)  # a step, in which it is over
         assert ended.value.value is running
-        cluster.watch.heard()
+        await cluster.ask()
 
 
 async def test_patience_ends() -> None:
