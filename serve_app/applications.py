@@ -26,6 +26,7 @@ from serve_app.deployments.ingress import SpeculativeIngress
 from serve_app.deployments.rollout import Rollout
 from serve_app.deployments.served_models import ServedModels, with_bundle
 from serve_app.deployments.target_verifier import TargetVerifier
+from serve_app.deployments.verifier_router import VerifierRouter
 
 POLL_SECONDS = 0.1
 TELL_SECONDS = 5.0  # for a running service to tell what it serves
@@ -41,13 +42,11 @@ def core_application(served: ServedModels) -> Application:
     verifier = deployment(
         TargetVerifier,
         config.target.actors,
-        max_ongoing_requests=config.target.max_sessions,
-        max_queued_requests=config.target.max_queued,
+        max_ongoing_requests=config.target.max_sessions,  # and the queue is bounded at the ingress' door
+        request_router_config={"request_router_class": VerifierRouter},
         environment={} if config.target.threads == 1 else TEAM,
     ).bind(config)
-    ingress = deployment(
-        SpeculativeIngress, config.ingress.actors, max_ongoing_requests=config.ingress.max_ongoing_requests
-    )
+    ingress = deployment(SpeculativeIngress, config.ingress.actors, max_ongoing_requests=config.ingress_requests)
     keys = {} if config.ingress.keys is None else check(config.ingress.keys)
     return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
 

@@ -37,6 +37,7 @@ CORE = "taskspec"  # the application of ingress and verifier
 ROLLOUT = "taskspec-rollout"  # that of the rollout of bundles
 ANY_NAME: Literal["any"] = "any"  # of `aliases`
 LONGEST_NAME = 256  # characters of a model name
+FEWEST_REQUESTS = 256  # that an ingress replica reads at a time
 _SLUG_LENGTH = 40  # characters of a task's name in the name of its application
 _DIGITS = 12  # of a digest there
 
@@ -64,6 +65,11 @@ class Actors(Section):
         """Replicas that run at any time."""
         return self.replicas if self.autoscaling is None else int(self.autoscaling.get("min_replicas", 1))
 
+    @property
+    def most(self) -> int:
+        """Replicas that may run."""
+        return self.replicas if self.autoscaling is None else int(self.autoscaling.get("max_replicas", 1))
+
 
 class Target(Section):
     """The target: the model whose answers clients get."""
@@ -88,7 +94,9 @@ class Target(Section):
         description="tokens in the KV cache, at least one whole context; by default `max_sessions` whole contexts",
     )
     prefill_chunk: int = Field(256, ge=16, description="prompt tokens a pass may prefill beside running generations")
-    max_queued: int = Field(64, ge=1, description="requests that wait per ingress replica; more get a 503")
+    max_queued: int = Field(
+        64, ge=1, description="prompts that wait per ingress replica, beside `max_sessions` that run; more get a 503"
+    )
     tool_format: ToolFormat | None = Field(
         None,
         description="how the model writes calls of tools; null: as its chat template asks for. If it is given, tools "
@@ -142,12 +150,23 @@ class Ingress(Section):
     """The HTTP server."""
 
     max_choices: int = Field(16, ge=1, description="largest `n` of a request")
-    max_ongoing_requests: int = Field(256, ge=1)
+    max_ongoing_requests: int | None = Field(
+        None,
+        ge=1,
+        description="requests that a replica reads at a time, and more wait unseen; null: twice what verifiers and "
+        "queue can hold, at least 256, so that it is always the queue that is full",
+    )
     max_body_bytes: int = Field(
         4 << 20,
         ge=1024,
         description="of a request; while one of 4 MiB is read and checked the other answers of the replica wait, at "
         "most 0.15 s",
+    )
+    verifier_wait_s: float = Field(
+        10.0,
+        ge=0,
+        description="while no verifier runs, a new request waits so long, then gets a 503; an answer that has begun "
+        "waits 300 seconds",
     )
     keys: ApiKeys | None = Field(None, description="without this section every client is served")
     limits: Limits | None = None
@@ -265,6 +284,13 @@ class ServiceConfig(Section):
             message = f"aliases: `{twice}` is there twice; write further names than `name`, each once"
             raise PydanticCustomError("aliases", "{message}", {"message": message})
         return self
+
+    @property
+    def ingress_requests(self) -> int:
+        """See `Ingress.max_ongoing_requests`."""
+        target = self.target
+        held = target.actors.most * target.max_sessions + target.max_queued
+        return self.ingress.max_ongoing_requests or max(FEWEST_REQUESTS, 2 * held)
 
     def pool_actors(self, task: str) -> Actors:
         """The replicas of the task's pool."""

@@ -18,12 +18,14 @@ from core.wire.messages import OpenSession
 from serve_app.config import ServiceConfig, draft_name
 from serve_app.deployments.draft_loading import draft_model, load_draft
 from serve_app.deployments.metrics import Metrics
+from serve_app.deployments.replica_log import log_into_replica
 
 
 class DraftPool:
     """A draft replica. On a CPU it imports no torch, and never transformers: it starts in seconds and stays small."""
 
     def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
+        log_into_replica()
         num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
         model = load_draft(config.draft, directory, config.target.model)

@@ -22,6 +22,11 @@ class GenerationState:
         """The choices without a finish reason."""
         return [choice for choice, finished in enumerate(self._finished) if not finished]
 
+    @property
+    def tokens(self) -> int:
+        """The tokens generated so far, of all choices."""
+        return sum(map(len, self._generated))
+
     def add(self, choice: int, run: Run) -> None:
         self._generated[choice] += run.tokens
         self._finished[choice] |= run.finish_reason is not None

@@ -6,20 +6,15 @@ for each move to another, however many rounds the answer takes. `counts` has the
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import math
-import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
-from ray.exceptions import RayError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
-from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+from ray.serve.handle import DeploymentHandle
 
 from core.generation import GenerationRequest
 from core.model.config import ModelConfig
@@ -32,27 +27,24 @@ from serve_app.access.key_file import Names
 from serve_app.access.keys import Keys
 from serve_app.deployments.answer_metrics import AnswerMetrics
 from serve_app.deployments.bundle_choice import BundleChoice
+from serve_app.deployments.door import Door, Place
 from serve_app.deployments.draft_sessions import DraftSessions
 from serve_app.deployments.generation_state import GenerationState
-from serve_app.deployments.health import SharedLook
 from serve_app.deployments.ingress_report import IngressReport
 from serve_app.deployments.metrics import Metrics, MoveMetrics
 from serve_app.deployments.node_metrics import cluster_metrics
 from serve_app.deployments.plan import Judged
-from serve_app.deployments.serve_calls import cancel_call, replica_lost, without_traceback
+from serve_app.deployments.replica_log import log_into_replica
 from serve_app.deployments.served_models import ServedModels
 from serve_app.deployments.serving import Serving, Tallies
+from serve_app.deployments.target_verifier import Started
 from serve_app.deployments.trace_recorder import TraceRecorder
-from serve_app.openai.service import ChoiceRun, Overloaded, Speculation
+from serve_app.deployments.verifier_calls import VerifierCalls
+from serve_app.deployments.verifier_list import listed_verifiers
+from serve_app.deployments.verifier_watch import VerifierWatch
+from serve_app.openai.service import ChoiceRun, Speculation
 
 Handle = DeploymentHandle[Any]
-
-logger = logging.getLogger(__name__)
-
-LATELY = 1.0  # seconds; a run that has arrived since then shows that a verifier works
-PATIENCE = 5.0  # seconds for a health check
-MAX_LOSSES = 3  # verifiers lost by one answer; after more it ends, since it may be the cause
-RETRY_AFTER = 0.2  # seconds, four times as long after each loss
 
 
 @serve.ingress()
@@ -62,6 +54,7 @@ class SpeculativeIngress:
     def __init__(
         self, served: ServedModels, verifier: Handle, owner_salt: bytes, keys_of_environment: Names | None = None
     ) -> None:
+        log_into_replica()
         config = served.config
         keys = config.ingress.keys
         self._keys = None if keys is None else Keys(keys.file, keys_of_environment or {})
@@ -74,7 +67,9 @@ class SpeculativeIngress:
         self.owner_salt = owner_salt
         self.max_choices = min(config.ingress.max_choices, config.target.max_sessions)
         self._config = config
-        self._verifier = verifier
+        self._watch = VerifierWatch(partial(listed_verifiers, verifier))
+        door = Door(lambda: config.target.max_sessions * max(1, self._watch.listed), config.target.max_queued)
+        self._calls = VerifierCalls(verifier, self._watch, door, config.ingress.verifier_wait_s)
         self._tallies = Tallies()
         self._bundles = BundleChoice(served, self._tallies)
         self._proposed: Counter[str] = Counter()  # by drafts, by pool
@@ -82,8 +77,6 @@ class SpeculativeIngress:
         self._answers = AnswerMetrics()
         self._metrics, self._move_metrics = Metrics("ingress", gauges=frozenset()), MoveMetrics()
         self._traces = None if config.traces is None else TraceRecorder(config.traces)
-        self._heard_at = -math.inf  # when a verifier last sent a run
-        self._health = SharedLook(self._look)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -108,28 +101,9 @@ class SpeculativeIngress:
         }
 
     async def healthy(self) -> bool:
-        """True if a verifier answers, or if runs arrive from verifiers that are too busy to answer."""
-        return await self._health()
-
-    async def _look(self) -> bool:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while not (self._heard_lately() or await self._verifier_answers()):  # noqa: ASYNC110 - another process
-                    await asyncio.sleep(RETRY_AFTER)
-        except (RayError, RayServeException, TimeoutError):
-            return False
-        return True
-
-    def _heard_lately(self) -> bool:
-        return time.monotonic() - self._heard_at < LATELY
-
-    async def _verifier_answers(self) -> bool:
-        """False if the verifier is too busy to answer; raises if there is none."""
-        try:
-            await asyncio.wait_for(self._verifier.counts.remote(), timeout=LATELY)
-        except (BackPressureError, TimeoutError):
-            return False
-        return True
+        """True if a verifier runs, however busy it is; known at once."""
+        self._watch.begin()
+        return self._watch.running
 
     async def metrics(self) -> str:
         """See `Service.metrics`."""
@@ -158,6 +132,7 @@ class SpeculativeIngress:
 
     async def check_health(self) -> None:
         """A replica that answers is healthy."""
+        self._watch.begin()
         self._bundles.talk()
         self._metrics.export(self._tallies.counts)
         self._answers.export()
@@ -174,66 +149,38 @@ class SpeculativeIngress:
         self, requests: list[GenerationRequest], speculation: Speculation
     ) -> AsyncGenerator[ChoiceRun, None]:
         """See `Service.generate`. If a verifier is lost, another one resumes the generation."""
-        self._tallies.counts["generations"] += 1
-        received, serving, judged = GenerationState(requests), self._bundles.choose(speculation.task), Judged()
-        wiring = self._wire(received, serving, speculation) if speculation.enabled else None
-        recording = None if self._traces is None else self._traces.recording(received, wiring, serving.served)
-        timed = self._answers.begin()
-        self._bundles.begin(serving)
-        losses = 0
-        try:
-            while received.unfinished:
-                try:
-                    async with aclosing(self._verify(received, wiring)) as runs:
-                        async for run in runs:
-                            self._count(run, serving, judged)
-                            timed.take(run, serving.version)
-                            if recording is not None:
-                                recording.take(run)
-                            yield run
-                    return
-                except RayError as error:
-                    losses += 1
-                    await self._pause(error, losses)
-                except BackPressureError:
-                    if not losses:
-                        raise
-                    await asyncio.sleep(RETRY_AFTER)  # a generation that was admitted is not refused later
-        except BackPressureError as error:
-            raise Overloaded("every verifier is busy and its queue is full; try again shortly") from error
-        except DeploymentUnavailableError as error:
-            raise Overloaded("no verifier is running; try again later") from error
-        finally:
-            routed = wiring.prior if wiring is not None else None
-            self._bundles.end(serving, judged.answers(routed or {GENERAL: 1.0}))
-            if wiring is not None:
-                wiring.close()
-
-    async def _verify(self, received: GenerationState, wiring: DraftSessions | None) -> AsyncGenerator[ChoiceRun, None]:
-        """The runs of one verifier for the choices that are not finished."""
-        self._tallies.counts["verifier_calls"] += 1
-        choices = received.unfinished
-        verifier = self._verifier.options(stream=True)
-        stream = cast(
-            DeploymentResponseGenerator[Any], verifier.generate.remote([received.request(choice) for choice in choices])
-        )
-        try:
-            started = await anext(stream)
-            self._heard_at = time.monotonic()
-            self._tallies.declining = started.declines_all
-            if wiring is not None:
-                wiring.start(started, choices)
-            async for choice, run in stream:
-                self._heard_at = time.monotonic()
-                received.add(choice, run)
-                task = wiring.task(choice) if wiring is not None else GENERAL
+        with self._calls.place() as place:
+            self._tallies.counts["generations"] += 1
+            received, serving, judged = GenerationState(requests), self._bundles.choose(speculation.task), Judged()
+            wiring = self._wire(received, serving, speculation) if speculation.enabled else None
+            recording = None if self._traces is None else self._traces.recording(received, wiring, serving.served)
+            timed = self._answers.begin()
+            self._bundles.begin(serving)
+            try:
+                async with aclosing(self._runs(received, place, wiring)) as runs:
+                    async for run in runs:
+                        self._count(run, serving, judged)
+                        timed.take(run, serving.version)
+                        if recording is not None:
+                            recording.take(run)
+                        yield run
+            finally:
+                routed = wiring.prior if wiring is not None else None
+                self._bundles.end(serving, judged.answers(routed or {GENERAL: 1.0}))
                 if wiring is not None:
+                    wiring.close()
+
+    async def _runs(
+        self, received: GenerationState, place: Place, wiring: DraftSessions | None
+    ) -> AsyncGenerator[ChoiceRun, None]:
+        """The runs, each with the task whose draft proposed for it."""
+        async with aclosing(self._calls.runs(received, place, Beside(self._tallies, wiring))) as runs:
+            async for choice, run in runs:
+                task = GENERAL
+                if wiring is not None:
+                    task = wiring.task(choice)
                     wiring.take(choice, run)
                 yield ChoiceRun(choice, run, task)
-        finally:
-            cancel_call(stream)
-            if wiring is not None:
-                wiring.stop()
 
     def _count(self, run: ChoiceRun, serving: Serving, judged: Judged) -> None:
         judged.take(run.choice, run.run)
@@ -242,15 +189,24 @@ class SpeculativeIngress:
             self._proposed[pool] += run.run.proposed
             self._accepted[pool] += run.run.accepted
 
-    async def _pause(self, error: RayError, losses: int) -> None:
-        """Wait before the next verifier is called; raises if none should be."""
-        if not replica_lost(error):
-            raise without_traceback(error) from error
-        logger.warning("verifier lost: %s", type(error).__name__)
-        if losses > MAX_LOSSES:
-            raise Overloaded("several verifiers were lost during this answer; try again later") from error
-        await asyncio.sleep(RETRY_AFTER * 4 ** (losses - 1))
-
     def _wire(self, received: GenerationState, serving: Serving, speculation: Speculation) -> DraftSessions:
         task = speculation.task if speculation.task in serving.tasks else None
         return DraftSessions(serving, received, self._config.draft.num_speculative_tokens, task)
+
+
+class Beside:
+    """Implements `serve_app.deployments.verifier_calls.Companion`: counts the calls, and wires drafts to them."""
+
+    def __init__(self, tallies: Tallies, wiring: DraftSessions | None) -> None:
+        self._tallies = tallies
+        self._wiring = wiring
+
+    def start(self, started: Started, choices: Sequence[int]) -> None:
+        self._tallies.counts["verifier_calls"] += 1
+        self._tallies.declining = started.declines_all
+        if self._wiring is not None:
+            self._wiring.start(started, choices)
+
+    def stop(self) -> None:
+        if self._wiring is not None:
+            self._wiring.stop()

@@ -28,6 +28,7 @@ from core.bundle.proven import is_proven, prove
 from core.bundle.trial import ALL, FEWEST, Answer, Record, Records, Trial, Worse
 from core.errors import ConfigError
 from serve_app.deployments.plan import Heard, Plan
+from serve_app.deployments.replica_log import log_into_replica
 from serve_app.deployments.rollout_report import NONE, RolloutReport, State
 from serve_app.deployments.running_applications import NotStarted, end_all_but, start
 from serve_app.deployments.served_models import ServedModels, bundle_root, with_version
@@ -56,6 +57,7 @@ class Rollout:
     """
 
     def __init__(self, served: ServedModels, deployment: str) -> None:
+        log_into_replica()
         self._root = bundle_root(served.config)
         self._config = served.config
         self._key = f"taskspec-rollout-{deployment}".encode()

@@ -25,6 +25,7 @@ from core.wire.messages import Address
 from serve_app.config import ServiceConfig
 from serve_app.deployments.loading import load_target
 from serve_app.deployments.metrics import Metrics
+from serve_app.deployments.replica_log import log_into_replica
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class TargetVerifier:
     """A target replica. The engine has a thread of its own; the event loop only passes runs on."""
 
     def __init__(self, config: ServiceConfig) -> None:
+        log_into_replica()
         target = config.target
         limits = VerifyConfig(
             max_sessions=target.max_sessions,

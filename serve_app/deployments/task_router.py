@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from serve_app.deployments.replica_log import log_into_replica
+
 
 class TaskRouter:
     """A router replica. The probability of `general` is that of no task."""
 
     def __init__(self, directory: str) -> None:
+        log_into_replica()
         from core.tasks.classifier import (
             TaskClassifier,  # takes seconds, as it imports transformers
         )

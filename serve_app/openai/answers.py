@@ -1,10 +1,12 @@
 """HTTP responses: the answer to a batch as a whole, or as server-sent events while it is generated.
 
-A client that stops reading ends the generation: each generator here closes the one it reads from.
+A client that stops reading ends the generation: each generator here closes the one it reads from. A stream that has
+nothing to say for a while says so, as proxies and balancers close connections that are silent.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
@@ -14,11 +16,11 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from serve_app.openai.batch import Batch
 from serve_app.openai.choices import Choice, Piece, join
-from serve_app.openai.disconnect import unless_disconnected
+from serve_app.openai.disconnect import cancelled, unless_disconnected
 from serve_app.openai.errors import place_of
 from serve_app.openai.events import Events
 from serve_app.openai.merged_runs import merged_runs
@@ -31,6 +33,8 @@ Answering = Callable[[Sequence[Piece], Usage], BaseModel]  # the choices in the 
 
 logger = logging.getLogger(__name__)
 
+SILENCE = 10.0  # seconds after which a stream gets a comment, which clients skip
+COMMENT = b": waiting\n\n"
 INLINE_LOGPROBS = 16  # tokens, the most a run holds; with 20 alternatives each they take 3 ms of the event loop
 
 
@@ -55,7 +59,7 @@ async def streamed(request: Request, batch: Batch, service: Service, events: Eve
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events that end as soon as the client disconnects, not at the next event."""
+    """Server-sent events that end as soon as the client disconnects, not at the next event; `COMMENT`s in silences."""
 
     media_type = "text/event-stream"
 
@@ -68,7 +72,29 @@ class EventStream(StreamingResponse):
         # The source is closed as well: a generator that was never started does not run its own clean-up.
         async with aclosing(self._source), aclosing(self._events):
             with suppress(ClientDisconnect, OSError):  # servers raise OSError from send once the connection is closed
-                await unless_disconnected(receive, self.stream_response(send))
+                await unless_disconnected(receive, self._with_comments(send))
+
+    async def _with_comments(self, send: Send) -> None:
+        clock = asyncio.get_running_loop().time
+        sent_at = clock()
+
+        async def send_noted(message: Message) -> None:
+            nonlocal sent_at
+            if message.get("body") or message["type"] == "http.response.start":
+                sent_at = clock()
+            await send(message)
+
+        async def comment() -> None:
+            while True:
+                await asyncio.sleep(sent_at + SILENCE - clock())
+                if clock() >= sent_at + SILENCE:
+                    await send_noted({"type": "http.response.body", "body": COMMENT, "more_body": True})
+
+        commenting = asyncio.create_task(comment())
+        try:
+            await super().stream_response(send_noted)
+        finally:
+            await cancelled(commenting)
 
 
 async def _collect(batch: Batch, service: Service, usage: UsageCount) -> list[Piece]:

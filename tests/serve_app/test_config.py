@@ -68,6 +68,15 @@ def test_a_verifier_of_several_threads_is_told_how_they_wait(threads: int, told:
     assert verifier.ray_actor_options["runtime_env"]["env_vars"] == ENVIRONMENT | told
 
 
+def test_the_door_of_the_ingress_is_what_refuses_not_serve() -> None:
+    for sessions, ingress, expected in ((32, {}, 256), (256, {}, 640), (256, {"max_ongoing_requests": 7}, 7)):
+        content = changed("target.max_sessions", sessions) | {"ingress": ingress}
+        built = core_application(ServedModels(parse_config(content)))._bound_deployment
+        assert built.max_ongoing_requests == expected
+        verifier = built.init_args[1]._bound_deployment
+        assert (verifier.max_ongoing_requests, verifier.max_queued_requests) == (sessions, -1)
+
+
 def test_of_keys_in_the_environment_only_hashes_go_to_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     config = parse_config(changed("ingress.keys", {"env": "TASKSPEC_TEST_KEYS"}))
     with pytest.raises(ConfigError, match="TASKSPEC_TEST_KEYS has no key"):

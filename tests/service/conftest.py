@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -38,10 +39,11 @@ Body = dict[str, Any]
 
 
 class Service(NamedTuple):
-    """The running service, over HTTP and, to read its counters, over Serve handles."""
+    """The running service, over HTTP and, to read its counters, over Serve handles; `directory` is its Ray's."""
 
     url: str
     served: ServedModels
+    directory: Path
 
     @property
     def config(self) -> ServiceConfig:
@@ -89,6 +91,16 @@ class Service(NamedTuple):
         """The names of the actors that serve the task's drafts."""
         names = {actor["name"] for actor in list_named_actors(all_namespaces=True)}
         return {name for name in names if f"::{self.served.pool(task)}#" in name}
+
+    def ingress_log(self) -> list[str]:
+        """The lines of the ingress in Serve's log, but those of its access log."""
+        [log] = (self.directory / "session_latest/logs/serve").glob("replica_taskspec_SpeculativeIngress_*.log")
+        return [line for line in log.read_text().splitlines() if not re.search(r"-- (GET|POST) /", line)]
+
+    @property
+    def gate(self) -> Path:
+        """While this file exists, no verifier starts."""
+        return gate_in(self.directory)
 
     def held(self) -> Counter[str]:
         """Sessions and pages held anywhere."""
@@ -143,18 +155,24 @@ def _served(traces: Path) -> ServedModels:
     return replace(shipped, drafts=drafts | {ADVERSARIAL: None, LATE: None}, acceptance=acceptance)
 
 
+def gate_in(directory: Path) -> Path:
+    """See `Service.gate`."""
+    return directory / "gate"
+
+
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
     port = free_port("127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
+        os.environ[unhurried_verifier.GATE] = str(gate_in(Path(directory)))
         served = _served(Path(directory) / "traces")
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
             serve.start(http_options={"host": "127.0.0.1", "port": port})
             late = pool_application(LATE)
             serve.run_many([_as_tested(target, served) for target in targets(served) if target.name != late])
-            yield Service(f"http://127.0.0.1:{port}", served)
+            yield Service(f"http://127.0.0.1:{port}", served, Path(directory))
         finally:
             serve.shutdown()
             ray.shutdown()

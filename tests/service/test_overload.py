@@ -7,6 +7,7 @@ import asyncio
 import httpx2 as httpx
 import pytest
 
+from serve_app.deployments.door import LONGEST
 from tests.service.conftest import Service, chat
 
 pytestmark = pytest.mark.cluster
@@ -22,7 +23,7 @@ def test_requests_beyond_the_queue_are_told_to_come_back(service: Service) -> No
     assert len(turned_away) >= MORE // 4  # others get in because answers have ended
     assert {response.status_code for response in responses} == {200, 503}
     for response in turned_away:
-        assert response.headers["retry-after"] == "1"
+        assert 1 <= int(response.headers["retry-after"]) <= LONGEST
         assert response.json()["error"]["code"] == "overloaded"
     service.eventually(lambda: not service.held())
 

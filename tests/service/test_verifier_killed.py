@@ -69,10 +69,10 @@ async def _answers_while_killing(service: Service, asked: list[Body]) -> tuple[l
         async with asyncio.timeout(60):
             while not await asyncio.to_thread(all_under_way):
                 assert not answering.done(), "the answers must outlive their verifier"
-        before = _verifier_replica()
+        before = verifier_replica()
         ray.kill(ray.get_actor(before, namespace="serve"))
         *answers, streamed = await answering
-        assert _verifier_replica() != before
+        assert verifier_replica() != before
         return answers, streamed
 
 
@@ -81,7 +81,8 @@ async def _streamed(service: Service, body: Body) -> tuple[str, str, int]:
     fields = {"model": service.config.name, "stream": True, "stream_options": {"include_usage": True}}
     async with service.client() as client:
         response = await client.post("/v1/chat/completions", json=body | fields)
-    events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    blocks = [block for block in response.text.split("\n\n") if block and not block.startswith(":")]
+    events = [block.removeprefix("data: ") for block in blocks]
     assert events.count("[DONE]") == 1, events[-1]
     *chunks, closing = [json.loads(event) for event in events[:-1]]
     text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
@@ -89,7 +90,7 @@ async def _streamed(service: Service, body: Body) -> tuple[str, str, int]:
     return text, reason, closing["usage"]["completion_tokens"]
 
 
-def _verifier_replica() -> str:
+def verifier_replica() -> str:
     names = [actor["name"] for actor in list_named_actors(all_namespaces=True) if "#TargetVerifier#" in actor["name"]]
     assert len(names) == 1
     return str(names[0])

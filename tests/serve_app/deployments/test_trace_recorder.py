@@ -6,6 +6,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,11 +77,12 @@ class Ingress:
         self._count = partial(SpeculativeIngress._count, cast(Any, self))
         self._proposed, self._accepted = Counter[str](), Counter[str]()
         self._fails_after = fails_after
+        self._calls = SimpleNamespace(place=nullcontext)
 
     def _wire(self, *_: object) -> Any:
         return SimpleNamespace(prior={"math": 0.9, "general": 0.1}, close=lambda: None)
 
-    async def _verify(self, received: GenerationState, _: object) -> AsyncGenerator[ChoiceRun, None]:
+    async def _runs(self, received: GenerationState, *_: object) -> AsyncGenerator[ChoiceRun, None]:
         for run in RUNS[: self._fails_after]:
             received.add(run.choice, run.run)
             yield run
