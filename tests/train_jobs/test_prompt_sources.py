@@ -39,9 +39,7 @@ def test_a_conversation_that_the_template_refuses_is_named_by_its_line(tmp_path:
     file = jsonl(tmp_path, ["What is 7?"])
     turns = [{"role": "user", "content": "What is 7?"}, {"role": "tool", "content": "8"}]
     file.write_text(file.read_text() + json.dumps({"messages": turns}))
-    with pytest.raises(
-        ConfigError, match=r"prompts\.jsonl, line 2: 'messages\[1\]\.role': this model's chat"
-    ):
+    with pytest.raises(ConfigError, match=r"prompts\.jsonl, line 2: 'messages\[1\]\.role': this model's chat"):
         gather(config(files=[file]), CONTEXT)
 
 
