@@ -150,11 +150,12 @@ _UNNEEDED = ("unknown", "padding")
 
 def _template(file: GgufFile) -> str | None:
     """The chat template, which must compile as it does where it is rendered."""
+    if not (template := file.get("tokenizer.chat_template", str)):
+        return None
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
-    template = file.get("tokenizer.chat_template", str)
     try:
-        _compile_jinja_template(template or "")
+        _compile_jinja_template(template)
     except (TemplateError, SyntaxError, ValueError, RecursionError) as error:  # it becomes Python, which has limits
         wrong = f"tokenizer.chat_template does not compile as a jinja template ({error})"
         raise ConfigError(f"{file.path}: {wrong}; use another file") from error

@@ -14,6 +14,7 @@ from serve_app.api.app import create_app
 from serve_app.openai.service import Service
 
 JSON = {"content-type": "application/json"}
+PATIENCE = 60.0  # seconds for what the application does
 
 
 def http_client(service: Service) -> httpx2.AsyncClient:
@@ -64,9 +65,14 @@ class Connection:
 
     async def until(self, text: str) -> None:
         """Wait until `text` has been sent."""
-        while text not in self.text:
-            assert not self.task.done(), self.text
-            await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE):
+            while text not in self.text:
+                assert not self.task.done(), self.text
+                await asyncio.sleep(0)
+
+    async def ended(self) -> None:
+        """Wait until the application has done with it."""
+        await asyncio.wait_for(self.task, PATIENCE)
 
     async def _receive(self) -> Any:
         return await self._incoming.get()
