@@ -76,8 +76,7 @@ class Wait(NamedTuple):
         try:
             flow.eventually(holds_while_watched, what, max(0.0, self.deadline - time.monotonic()))
         except AssertionError as error:
-            state = self.config.work / "watch.json"
-            error.add_note(f"The watch: {state.read_text() if state.exists() else 'has not looked yet'}")
+            error.add_note(f"The watch knows {_state(self.config)}")
             raise
 
 
@@ -98,7 +97,7 @@ def run(directory: Path) -> Loop:
             wait.until(flow, (config.work / "reference.json").exists, "there is a reference")
         traffic, drifted = Traffic(url, "loop", prompts((*KNOWN, NEW), 60, 12), CLIENTS), time.monotonic()
         with traffic.flowing(answers) as flow:
-            wait.until(flow, lambda: _state(config)["running"], "drift is found")
+            wait.until(flow, lambda: _state(config).get("running"), "drift is found")
         drift = _state(config)
         with traffic._replace(clients=1).flowing(answers) as flow:
             wait.until(flow, lambda: _candidates(root, first), "a candidate is published")
@@ -203,7 +202,9 @@ def _later(places: dict[str, Path]) -> dict[str, Any]:
 
 
 def _state(config: RetrainConfig) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((config.work / "watch.json").read_text())
+    """What the watch knows; nothing before its first look has ended."""
+    file = config.work / "watch.json"
+    state: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return state
 
 
