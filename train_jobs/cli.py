@@ -179,7 +179,13 @@ class Commands:
 
     def import_traces(
         self,
-        file: Annotated[Path, typer.Argument(metavar="JSONL", help='Lines of {"prompt": ...} or {"messages": ...}.')],
+        file: Annotated[
+            Path,
+            typer.Argument(
+                metavar="JSONL",
+                help='Lines of {"prompt": ...}, {"messages": ...}, or as ShareGPT or Alpaca has them.',
+            ),
+        ],
         to: Annotated[Path, typer.Option(metavar="DIR", help="Trace directory; created if missing.")],
         config: Config,
     ) -> None:
@@ -192,7 +198,7 @@ class Commands:
 
         Ctrl-C keeps the complete shards (`collect.shard` prompts each); a new import answers all prompts again.
         """
-        from core.text.prompts import read_prompts
+        from core.text.prompt_files import read_prompts
 
         settings, prompts = _loaded(config, None, None), read_prompts(file)
         _make(to)

@@ -39,7 +39,7 @@ class CollectConfig(Section):
 
     family: int | None = Field(None, ge=1, description="training prompts generated for each of the family's tasks")
     family_tasks: tuple[str, ...] | None = Field(None, description="only these of the family's tasks")
-    files: tuple[Path, ...] | None = Field(None, min_length=1, description="JSONL, a prompt or messages per line")
+    files: tuple[Path, ...] | None = Field(None, min_length=1, description="JSONL or JSON, of prompts or conversations")
     most: int | None = Field(
         None, ge=1, description="files: the first so many prompts of each; traces: the last so many answers"
     )

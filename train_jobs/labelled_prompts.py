@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from core.distill.traces import Trace
 from core.errors import ConfigError, InvalidRequest
 from core.tasks import GENERAL
 from core.tasks.rewording import reword
 from core.tasks.rewording_rules import Rules
-from core.text.prompts import Prompt, read_prompts
+from core.text.chat_template import Rendering
+from core.text.prompt_files import read_prompts
+from core.text.prompts import Prompt
 from core.text.tokenizer import Tokenizer
 from train_jobs.family.corpora import general_texts
 
 FAMILY_GENERAL = "family:general"
 _SYSTEM_PROMPTS = ("You are a helpful assistant.", "Answer briefly.", "You help people with their questions.")
+_ORDINARY = Rendering()
 _APART = 0.2  # share of general prompts kept for the threshold, and again for the report
 _FEWEST_GENERAL = 5
 
@@ -96,12 +99,13 @@ def _sent(text: str, task: str, rng: Random, tokenizer: Tokenizer) -> LabelledPr
 def _of_file(prompt: Prompt, tokenizer: Tokenizer) -> LabelledPrompt:
     if prompt.prompt is not None:
         return LabelledPrompt(prompt.prompt, tokenizer.encode_text(prompt.prompt), GENERAL)
-    messages = [{"role": message.role, "content": message.content} for message in prompt.messages or ()]
-    return LabelledPrompt("\n".join(message["content"] for message in messages), _chat(messages, tokenizer), GENERAL)
+    messages, rendering = prompt.template_messages, Rendering(tools=prompt.tool_objects)
+    text = "\n".join(message["content"] for message in messages)
+    return LabelledPrompt(text, _chat(messages, tokenizer, rendering), GENERAL)
 
 
-def _chat(messages: list[dict[str, str]], tokenizer: Tokenizer) -> list[int]:
+def _chat(messages: list[dict[str, Any]], tokenizer: Tokenizer, rendering: Rendering = _ORDINARY) -> list[int]:
     try:
-        return tokenizer.encode_chat(messages)
+        return tokenizer.encode_chat(messages, rendering)
     except InvalidRequest:  # no template, or one without system prompts
         return tokenizer.encode_text("\n".join(message["content"] for message in messages))

@@ -15,9 +15,11 @@ import msgspec
 
 from core.distill.promotion import prompts_needed
 from core.distill.traces import Trace, TraceStore
-from core.errors import ConfigError, TooFewPrompts
+from core.errors import ConfigError, InvalidRequest, TooFewPrompts
 from core.sampling.params import SamplingParams
-from core.text.prompts import Message, Prompt, read_prompts
+from core.text.chat_template import Rendering
+from core.text.prompt_files import read_prompts
+from core.text.prompts import Message, Prompt
 from core.text.tokenizer import Tokenizer
 from train_jobs.artefacts import HELD_OUT, SPLITS, Split
 from train_jobs.config import CollectConfig, RetrainConfig
@@ -142,4 +144,7 @@ def _share(trace: Trace, salt: str) -> float:
 def _ids(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
     if prompt.prompt is not None:
         return tokenizer.encode_text(prompt.prompt)
-    return tokenizer.encode_chat([msgspec.to_builtins(message) for message in prompt.messages or ()])
+    try:
+        return tokenizer.encode_chat(prompt.template_messages, Rendering(tools=prompt.tool_objects))
+    except InvalidRequest as error:
+        raise ConfigError(f"{prompt.origin}: {error}") from error

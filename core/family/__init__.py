@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.text.prompts import Prompt, read_prompts
+from core.text.prompt_files import read_prompts
+from core.text.prompts import Prompt
 
 __all__ = ["BUNDLE_DIR", "DRAFT_DIR", "PROMPTS_FILE", "TARGET_DIR", "held_out_prompts"]
 

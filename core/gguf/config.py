@@ -12,6 +12,7 @@ from core.gguf.reading import GgufFile
 
 ROPE_FACTORS = "rope_freqs.weight"
 _ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_LONGEST = 2**24  # tokens of a context: so far float32 numbers their places exactly
 # What Llama 3.1 to 3.3 have; a GGUF file holds only the factors that follow from it.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
@@ -21,12 +22,8 @@ def model_config(file: GgufFile) -> dict[str, Any]:
     if file.architecture not in _ARCHITECTURES:
         known = ", ".join(_ARCHITECTURES)
         raise UnsupportedArchitecture(f"{file.path}: a GGUF file of {file.architecture!r}; known: {known}")
-    heads, hidden = file.count("attention.head_count"), file.count("embedding_length")
-    head_dim = file.count("attention.key_length", hidden // heads)
-    for key in ("attention.value_length", "rope.dimension_count"):
-        if file.count(key, head_dim) != head_dim:
-            raise ConfigError(f"{file.path}: {file.architecture}.{key} must be {head_dim}, the width of a head")
-    context = file.count("context_length")
+    hidden, context = file.count("embedding_length"), file.count("context_length", most=_LONGEST)
+    heads, kv_heads, head_dim = _heads(file, hidden)
     return {
         "architectures": [_ARCHITECTURES[file.architecture]],
         "model_type": file.architecture,
@@ -34,12 +31,12 @@ def model_config(file: GgufFile) -> dict[str, Any]:
         "max_position_embeddings": min(context, file.count("attention.sliding_window", context)),
         "hidden_size": hidden,
         "intermediate_size": file.count("feed_forward_length"),
-        "num_hidden_layers": file.count("block_count"),
+        "num_hidden_layers": file.count("block_count", most=len(file.tensors)),
         "num_attention_heads": heads,
-        "num_key_value_heads": file.count("attention.head_count_kv", heads),
+        "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
         "hidden_act": "silu",
-        "rms_norm_eps": file.require(f"{file.architecture}.attention.layer_norm_rms_epsilon"),
+        "rms_norm_eps": file.positive("attention.layer_norm_rms_epsilon"),
         "rope_parameters": _rope(file, head_dim),
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "attention_bias": False,  # Qwen2 has its biases whatever this says
@@ -50,30 +47,51 @@ def model_config(file: GgufFile) -> dict[str, Any]:
 def _rows(file: GgufFile, name: str) -> int:
     if name not in file.tensors:
         raise ConfigError(f"{file.path}: no tensor {name!r}; download the file again, or use another")
-    return int(file.tensors[name].data.shape[0])
+    shape = file.tensors[name].shape.tolist()
+    if len(shape) != 2:
+        raise ConfigError(f"{file.path}: {name} is {shape}, and must have two dimensions")
+    return int(shape[1])
+
+
+def _heads(file: GgufFile, hidden: int) -> tuple[int, int, int]:
+    """The numbers of heads of the queries and of the keys, and the width of a head."""
+    key, width = "attention.head_count", "attention.key_length"
+    heads = file.count(key)
+    kv_heads = file.count("attention.head_count_kv", heads)
+    if heads % kv_heads:
+        raise file.wrong(file.of_model(key), f"must be a multiple of {kv_heads}, that of the keys")
+    if hidden % heads and file.get(file.of_model(width), int) is None:
+        raise file.wrong(file.of_model(key), f"must divide {hidden}, the width of the model")
+    head_dim = file.count(width, hidden // heads)
+    if head_dim % 2:
+        raise ConfigError(f"{file.path}: a head is {head_dim} wide, which must be even to be rotated")
+    for width in ("attention.value_length", "rope.dimension_count"):
+        if file.count(width, head_dim) != head_dim:
+            raise ConfigError(f"{file.path}: {file.of_model(width)} must be {head_dim}, the width of a head")
+    return heads, kv_heads, head_dim
 
 
 def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
-    theta = float(file.of_model("rope.freq_base") or 10000.0)
-    scaling = file.of_model("rope.scaling.type") or "none"
+    theta = file.positive("rope.freq_base", 10000.0)
+    scaling = file.get(file.of_model("rope.scaling.type"), str) or "none"
     if ROPE_FACTORS in file.tensors:
         return {"rope_type": "llama3", "rope_theta": theta} | _llama3_scaling(file, theta, head_dim)
     if scaling == "none":
         return {"rope_type": "default", "rope_theta": theta}
     if scaling != "linear":
         raise ConfigError(f"{file.path}: rotary scaling {scaling!r} is not supported; known: none, linear, llama3")
-    factor = float(file.require(f"{file.architecture}.rope.scaling.factor"))
-    return {"rope_type": "linear", "rope_theta": theta, "factor": factor}
+    return {"rope_type": "linear", "rope_theta": theta, "factor": file.positive("rope.scaling.factor")}
 
 
 def _llama3_scaling(file: GgufFile, theta: float, head_dim: int) -> dict[str, Any]:
     """The parameters of Llama 3's scaling, if the file's divisors of the frequencies follow from them."""
     divisors = np.asarray(file.tensors[ROPE_FACTORS].data, np.float32)
-    scaling = _LLAMA3 | {"factor": float(divisors.max())}
-    expected = [_llama3_divisor(theta ** (2 * i / head_dim), scaling) for i in range(head_dim // 2)]
-    if divisors.shape != (len(expected),) or not np.allclose(divisors, expected, rtol=1e-4):
-        raise ConfigError(f"{file.path}: {ROPE_FACTORS} is not the rotary scaling of Llama 3, the only one known")
-    return scaling
+    if divisors.shape == (head_dim // 2,) and divisors.min() > 0:
+        scaling = _LLAMA3 | {"factor": float(divisors.max())}
+        expected = [_llama3_divisor(theta ** (2 * i / head_dim), scaling) for i in range(head_dim // 2)]
+        if np.allclose(divisors, expected, rtol=1e-4):
+            return scaling
+    raise ConfigError(f"{file.path}: {ROPE_FACTORS} is not the rotary scaling of Llama 3, the only one known")
 
 
 def _llama3_divisor(period: float, scaling: dict[str, Any]) -> float:

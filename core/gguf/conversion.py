@@ -72,7 +72,7 @@ def _convert(path: Path, aside: Path, directory: Path, on_progress: Callable[[st
 
 def _write_model(file: GgufFile, directory: Path) -> None:
     config = model_config(file)
-    ids = write_tokenizer(file, directory, config["max_position_embeddings"])
+    ids = write_tokenizer(file, directory, config)
     write_weights(file, config, directory / "model.safetensors")
     write_json(directory / "config.json", config | ids | {"dtype": dtype(file)})
 

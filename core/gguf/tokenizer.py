@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import TemplateError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from core.errors import ConfigError
@@ -76,10 +77,10 @@ _PRE_TOKENIZERS = {
 class _Vocabulary:
     """The tokens of a file, without the unused ones that pad it at the end."""
 
-    def __init__(self, file: GgufFile) -> None:
+    def __init__(self, file: GgufFile, most: int) -> None:
         self._file = file
-        tokens: list[str] = file.require(_KEY + "tokens")
-        types: list[int] = file.get(_KEY + "token_type") or [1] * len(tokens)
+        tokens = file.require_list(_KEY + "tokens", str)
+        types = file.get_list(_KEY + "token_type", int) or [1] * len(tokens)
         if len(types) != len(tokens):
             raise ConfigError(f"{file.path}: {len(tokens)} tokens with {len(types)} types; download the file again")
         used = max((number + 1 for number, kind in enumerate(types) if kind != _UNUSED), default=0)
@@ -87,11 +88,20 @@ class _Vocabulary:
         self.ids = {token: number for number, token in enumerate(self.tokens)}
         if len(self.ids) != used:
             raise ConfigError(f"{file.path}: two of its tokens are the same; use another file")
+        if used > most:
+            raise ConfigError(f"{file.path}: {used} tokens, and embeddings of {most}; download the file again")
 
     def special(self, role: str) -> int | None:
-        """The id of the token with a role, such as `bos`, or None."""
-        number: int | None = self._file.get(f"{_KEY}{role}_token_id")
-        return number if number is not None and 0 <= number < len(self.tokens) else None
+        """The id of the token with a role, such as `bos`, or None.
+
+        Raises `ConfigError` if there is no such token, but for those that nothing needs: many files have them wrong.
+        """
+        number = self._file.get(key := f"{_KEY}{role}_token_id", int)
+        if number is None or 0 <= number < len(self.tokens):
+            return number
+        if role in _UNNEEDED:
+            return None
+        raise self._file.wrong(key, f"must be an id of its {len(self.tokens)} tokens")
 
     def ends(self) -> list[int]:
         """The ids that end an answer, the file's own EOS first."""
@@ -111,23 +121,23 @@ class _Vocabulary:
         ]
 
 
-def write_tokenizer(file: GgufFile, directory: Path, context: int) -> dict[str, Any]:
+def write_tokenizer(file: GgufFile, directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     """Write the tokenizer's files and the generation config; returns the ids that belong in config.json too.
 
-    Raises `ConfigError` if the tokenizer cannot be built exactly.
+    `config` is that of the model. Raises `ConfigError` if the tokenizer cannot be built exactly.
     """
-    vocabulary = _Vocabulary(file)
+    vocabulary = _Vocabulary(file, config["vocab_size"])
     _tokenizer(file, vocabulary).save(str(directory / "tokenizer.json"))
     roles = {role: vocabulary.special(key) for role, key in _ROLES.items()} | {"eos": vocabulary.ends()[0]}
     named = {f"{role}_token": vocabulary.tokens[number] for role, number in roles.items() if number is not None}
     about = {
         "backend": "tokenizers",
         "clean_up_tokenization_spaces": False,
-        "model_max_length": context,
+        "model_max_length": config["max_position_embeddings"],
         "tokenizer_class": "TokenizersBackend",
     }
     write_json(directory / "tokenizer_config.json", about | named)
-    if template := file.get("tokenizer.chat_template"):
+    if template := _template(file):
         (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
     ids = {"bos_token_id": roles["bos"], "eos_token_id": vocabulary.ends(), "pad_token_id": roles["pad"]}
     write_json(directory / "generation_config.json", ids)
@@ -135,6 +145,21 @@ def write_tokenizer(file: GgufFile, directory: Path, context: int) -> dict[str, 
 
 
 _ROLES = {"bos": "bos", "unk": "unknown", "pad": "padding"}  # transformers' name: GGUF's
+_UNNEEDED = ("unknown", "padding")
+
+
+def _template(file: GgufFile) -> str | None:
+    """The chat template, which must compile as it does where it is rendered."""
+    if not (template := file.get("tokenizer.chat_template", str)):
+        return None
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    try:
+        _compile_jinja_template(template)
+    except (TemplateError, SyntaxError, ValueError, RecursionError) as error:  # it becomes Python, which has limits
+        wrong = f"tokenizer.chat_template does not compile as a jinja template ({error})"
+        raise ConfigError(f"{file.path}: {wrong}; use another file") from error
+    return template
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
@@ -142,8 +167,8 @@ def write_json(file: Path, content: dict[str, Any]) -> None:
 
 
 def _tokenizer(file: GgufFile, vocabulary: _Vocabulary) -> Tokenizer:
-    pre = _pre_tokenizer(file)
-    merges = [tuple(merge.split(" ")) for merge in file.require(_KEY + "merges")]
+    pre, written = _pre_tokenizer(file), file.require_list(_KEY + "merges", str)
+    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in written)]
     try:
         tokenizer = Tokenizer(models.BPE(vocabulary.ids, merges, ignore_merges=pre.whole_pieces))
     except Exception as error:  # the library raises nothing narrower
@@ -158,10 +183,10 @@ def _tokenizer(file: GgufFile, vocabulary: _Vocabulary) -> Tokenizer:
 
 
 def _pre_tokenizer(file: GgufFile) -> _PreTokenizer:
-    model, pre = file.require(_KEY + "model"), file.get(_KEY + "pre")
+    model, pre = file.require(_KEY + "model", str), file.get(_KEY + "pre", str)
     if model != "gpt2":
         raise ConfigError(f"{file.path}: a tokenizer of the kind {model!r} is not supported; known: gpt2")
-    if pre not in _PRE_TOKENIZERS:
+    if pre is None or pre not in _PRE_TOKENIZERS:
         known = ", ".join(_PRE_TOKENIZERS)
         raise ConfigError(f"{file.path}: the pre-tokenizer {pre!r} is not supported; known: {known}")
     return _PRE_TOKENIZERS[pre]
@@ -169,7 +194,7 @@ def _pre_tokenizer(file: GgufFile) -> _PreTokenizer:
 
 def _beginning(file: GgufFile, vocabulary: _Vocabulary, *, default: bool) -> processors.PostProcessor:
     """What a prompt begins with. `add_eos_token` is not heeded, because a prompt is there to be continued."""
-    said, bos = file.get(_KEY + "add_bos_token"), vocabulary.special("bos")
+    said, bos = file.get(_KEY + "add_bos_token", bool), vocabulary.special("bos")
     if bos is None or not (default if said is None else said):
         return processors.ByteLevel(trim_offsets=False)
     token = vocabulary.tokens[bos]

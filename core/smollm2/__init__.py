@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.text.prompts import Prompt, read_prompts
+from core.text.prompt_files import read_prompts
+from core.text.prompts import Prompt
 
 __all__ = ["DRAFT_DIR", "PROMPTS_FILE", "demo_prompts"]
 

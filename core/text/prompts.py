@@ -1,58 +1,85 @@
-"""Prompts from a JSONL file, for a cold start; all lines are checked before the target answers any of them.
-
-A line is `{"prompt": "..."}` or `{"messages": [{"role": "...", "content": "..."}]}`, with a `task` if it is known.
-"""
+"""A prompt: a bare text, or a conversation with the tools that it may use, up to the turn that the target answers."""
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
-from pathlib import Path
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
-
-from core.errors import ConfigError
-
-_Text = Annotated[str, Meta(min_length=1)]
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 
-class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A turn of a conversation."""
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool in an earlier answer. `arguments` is text, mostly JSON."""
 
-    role: _Text
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """A turn of a conversation. The role is one of OpenAI's API."""
+
+    role: str
     content: str
+    tool_calls: tuple[Call, ...] = ()
+    tool_call_id: str | None = None  # of the call that a message of the role `tool` answers
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Either a bare text or a conversation. `task` is a label for reports; training ignores it."""
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """Either `prompt`, a bare text, or `messages`.
 
-    prompt: _Text | None = None
-    messages: Annotated[tuple[Message, ...], Meta(min_length=1)] | None = None
-    task: _Text | None = None
-
-    def __post_init__(self) -> None:
-        if (self.prompt is None) == (self.messages is None):
-            raise ValueError("give either `prompt` or `messages`")
-
-
-def read_prompts(file: Path) -> list[Prompt]:
-    """All prompts of a JSONL file, at least one; blank lines are skipped, and so is a byte order mark.
-
-    `ConfigError` names the first bad line and field, or a file without prompts.
+    `tools` are OpenAI's objects as JSON. `task` is a label for reports; training ignores it. `origin` says where the
+    prompt comes from, such as a file and a line.
     """
-    try:
-        lines = file.read_bytes().removeprefix(BOM_UTF8).split(b"\n")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-    found = [_decoded(line, file, number) for number, line in enumerate(lines, 1) if line.strip()]
-    if not found:
-        raise ConfigError(f'{file} has no prompts: write lines of {{"prompt": "..."}} or {{"messages": [...]}} in it')
-    return found
+
+    prompt: str | None = None
+    messages: tuple[Message, ...] | None = None
+    tools: tuple[str, ...] = ()
+    task: str | None = None
+    origin: str = field(default="", compare=False)
+
+    @property
+    def chat_fields(self) -> dict[str, Any]:
+        """The fields of a chat request that ask it; a bare text is a user's message."""
+        messages = self.messages or (Message("user", self.prompt or ""),)
+        fields = {"messages": [_written(message, str) for message in messages]}
+        return fields | ({"tools": self.tool_objects} if self.tools else {})
+
+    @property
+    def template_messages(self) -> list[dict[str, Any]]:
+        """The conversation as chat templates take it."""
+        messages = self.messages or ()
+        names = {call.id: call.name for message in messages for call in message.tool_calls}
+        shown = [_written(message, _object) for message in messages]
+        for message in shown:
+            if name := names.get(message.get("tool_call_id", "")):
+                message["name"] = name
+        return shown
+
+    @property
+    def tool_objects(self) -> list[dict[str, Any]]:
+        return [json.loads(tool) for tool in self.tools]
 
 
-def _decoded(line: bytes, file: Path, number: int) -> Prompt:
+def _written(message: Message, arguments: Callable[[str], Any]) -> dict[str, Any]:
+    written: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        written["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments(call.arguments)}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        written["tool_call_id"] = message.tool_call_id
+    return written
+
+
+def _object(arguments: str) -> Any:
+    """Templates want an object; what is none stays text."""
     try:
-        return msgspec.json.decode(line, type=Prompt)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}, line {number}: {error}") from error
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments

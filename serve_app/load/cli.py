@@ -45,7 +45,8 @@ Prompts = Annotated[
     Path | None,
     typer.Option(
         metavar="JSONL",
-        help='Lines of {"prompt": ...} or {"messages": [...]}; they repeat if there are more requests.',
+        help='Lines of {"prompt": ...} or {"messages": [...]}, or as ShareGPT or Alpaca has them. They repeat if there '
+        "are more requests.",
         show_default="held-out prompts of the shipped family",
     ),
 ]
@@ -205,12 +206,9 @@ def base_url(url: str) -> str:
 
 def _prompts(file: Path | None) -> list[Prompt]:
     from core.family import held_out_prompts
-    from core.text.prompts import read_prompts
+    from core.text.prompt_files import read_prompts
 
-    prompts = held_out_prompts() if file is None else read_prompts(file)
-    if not prompts:
-        raise ConfigError(f'{file} has no prompts; give it lines of {{"prompt": "..."}}')
-    return prompts
+    return held_out_prompts() if file is None else read_prompts(file)
 
 
 def _check_writable(*files: Path | None) -> None:

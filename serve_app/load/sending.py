@@ -157,7 +157,7 @@ class Load:
     async def _ask(self, current: Round, question: Question, due: float) -> None:
         body = {
             **self._fields,
-            "messages": messages(question.prompt),
+            **question.prompt.chat_fields,
             "seed": self._seed + question.number,
             **({"speculation": OFF} if current.mode == "off" else {}),
         }
@@ -197,13 +197,6 @@ def arrivals(began: float, per_second: float, number: int, seed: int) -> list[fl
         due += rng.expovariate(per_second)
         dues.append(due)
     return dues
-
-
-def messages(prompt: Prompt) -> list[dict[str, str]]:
-    """A prompt as a conversation."""
-    if prompt.messages is not None:
-        return [{"role": message.role, "content": message.content} for message in prompt.messages]
-    return [{"role": "user", "content": prompt.prompt or ""}]
 
 
 async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -31,7 +31,6 @@ from core.text.prompts import Message, Prompt
 from core.text.tokenizer import Tokenizer
 from serve_app.config import load_config
 from serve_app.deployments.served_models import with_bundle
-from serve_app.load.sending import messages
 from serve_app.terminal.progress import Step, step
 from tests.bench import machine
 from tests.bench.bars import NEUTRAL, bars
@@ -53,7 +52,7 @@ SIDE, PRODUCTS = 4096, 5  # of the matrices that are multiplied, and how often
 
 def long_questions(short: Sequence[Question], tokenizer: Tokenizer, length: int) -> list[Question]:
     """Prompts of about `length` tokens, each of which begins otherwise: as many as there are short ones."""
-    texts = [messages(question.prompt)[-1]["content"] for question in short]
+    texts = [question.prompt.chat_fields["messages"][-1]["content"] for question in short]
     around = len(tokenizer.encode_chat([{"role": "user", "content": _WORD}])) - len(tokenizer.encode_answer(_WORD))
     found = []
     for number, question in enumerate(short):
@@ -64,7 +63,9 @@ def long_questions(short: Sequence[Question], tokenizer: Tokenizer, length: int)
             text = f"{text}\n\n{following}"
         content = tokenizer.raw.decode(tokens[: length - around])
         prompt = Prompt(messages=(Message(role="user", content=content),))
-        found.append(Question(number, prompt, tuple(tokenizer.encode_chat(messages(prompt))), question.of))
+        found.append(
+            Question(number, prompt, tuple(tokenizer.encode_chat(prompt.chat_fields["messages"])), question.of)
+        )
     return found
 
 

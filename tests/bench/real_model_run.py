@@ -17,7 +17,7 @@ from rich.console import Console
 from core.model.loader import public_name
 from core.model_names import locate
 from core.tasks import GENERAL
-from core.text.prompts import read_prompts
+from core.text.prompt_files import read_prompts
 from core.text.tokenizer import load_tokenizer
 from serve_app.config import load_config
 from serve_app.deployments.served_models import ServedModels, with_bundle
@@ -25,7 +25,7 @@ from serve_app.hosting import local_service
 from serve_app.load.figures import Limits, figures
 from serve_app.load.pairs import paired
 from serve_app.load.run import LoadRun, Settings
-from serve_app.load.sending import Streams, messages
+from serve_app.load.sending import Streams
 from serve_app.local_cluster import LOOPBACK, free_port
 from serve_app.openai.client import AS_ROUTED, OFF, Client, Speculation
 from serve_app.terminal.progress import Step, bar, step
@@ -89,7 +89,7 @@ class Served:
     def answer(self, question: Question, temperature: float, speculation: Speculation) -> Reply:
         body = {
             "model": self._model,
-            "messages": messages(question.prompt),
+            **question.prompt.chat_fields,
             "temperature": temperature,
             "seed": question.number,
             "max_tokens": self._max_tokens,
@@ -129,7 +129,7 @@ def held_out_questions(config: RetrainConfig, number: int) -> list[Question]:
     held_out = {trace.prompt_ids for trace in gather(config, context(config.target.model))["test"]}
     found = []
     for file in config.collect.files or ():
-        told = ((prompt, tuple(tokenizer.encode_chat(messages(prompt)))) for prompt in read_prompts(file))
+        told = ((prompt, tuple(tokenizer.encode_chat(prompt.chat_fields["messages"]))) for prompt in read_prompts(file))
         found.append(list(islice(((file.stem, *one) for one in told if one[1] in held_out), number)))
     in_turns = [of[place] for place in range(number) for of in found if place < len(of)]
     return [Question(count, prompt, tokens, of) for count, (of, prompt, tokens) in enumerate(in_turns)]

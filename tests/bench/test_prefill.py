@@ -11,7 +11,6 @@ from core.family import TARGET_DIR
 from core.model.config import ModelConfig
 from core.text.prompts import Message, Prompt
 from core.text.tokenizer import load_tokenizer
-from serve_app.load.sending import messages
 from serve_app.terminal.progress import step
 from tests.bench.engines import Answered
 from tests.bench.prefill import WARM, long_questions, measure, page, peak_flops, plot, prompt_flops
@@ -32,7 +31,7 @@ def test_long_prompts_are_of_one_length_and_begin_otherwise() -> None:
     found = long_questions(short(), tokenizer, 90)
     assert all(85 <= len(question.tokens) <= 95 for question in found)
     for question, text in zip(found, TEXTS, strict=True):
-        [said] = messages(question.prompt)
+        [said] = question.prompt.chat_fields["messages"]
         assert said["content"].startswith(text)
         assert tuple(tokenizer.encode_chat([said])) == question.tokens
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 300.0  # seconds until it serves, and until it has ended
 BIN = ROOT / ".venv" / "bin"
 ADDRESS = re.compile(r"OpenAI base_url: (\S+)/v1 +model: (\S+)")
 
@@ -34,18 +36,22 @@ def running(*command: str | Path) -> Iterator[Service]:
     """Run the command for as long as the block lasts; it prints where its service is."""
     process = subprocess.Popen(list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
+    late = threading.Timer(PATIENCE, process.kill)
+    late.start()
     try:
         printed = ""
         for line in process.stdout:
             printed += line
             if found := ADDRESS.search(line):
+                late.cancel()
                 yield Service(*found.groups())
                 break
         else:
             pytest.fail(f"it ended before it served:\n{printed}", pytrace=False)
     finally:
+        late.cancel()
         process.terminate()
-        process.communicate()
+        process.communicate(timeout=PATIENCE)
     assert process.returncode in (0, 130, -15)
 
 

@@ -14,10 +14,9 @@ from serve_app.api.app import create_app
 from serve_app.openai.service import Service
 
 JSON = {"content-type": "application/json"}
-H2C = (
-    "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"  # an offer of HTTP/2
-)
-PATIENCE = 20.0  # seconds
+# An offer of HTTP/2, as Java's client makes it.
+H2C = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+PATIENCE = 60.0  # seconds for what the application does
 
 
 def http_client(service: Service) -> httpx2.AsyncClient:
@@ -84,9 +83,14 @@ class Connection:
 
     async def until(self, text: str) -> None:
         """Wait until `text` has been sent."""
-        while text not in self.text:
-            assert not self.task.done(), self.text
-            await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE):
+            while text not in self.text:
+                assert not self.task.done(), self.text
+                await asyncio.sleep(0)
+
+    async def ended(self) -> None:
+        """Wait until the application has done with it."""
+        await asyncio.wait_for(self.task, PATIENCE)
 
     async def _receive(self) -> Any:
         return await self._incoming.get()

@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Timer
 from typing import IO
 
 import psutil
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 300.0  # seconds for the next thing that a command has to say
 MARK = "TASKSPEC_TEST_MARK"  # in the environment of the command, and so of everything it starts
 
 
@@ -43,6 +46,25 @@ class Command:
         assert self.process.stdout is not None
         return self.process.stdout
 
+    def line(self, wanted: Callable[[str], object]) -> str:
+        """The next line of its output that is wanted, within `PATIENCE`; else an error with what it said."""
+        late, said = Timer(PATIENCE, self._kill), list[str]()
+        late.start()
+        try:
+            for line in self.stdout:
+                if wanted(line):
+                    return line
+                said.append(line)
+        finally:
+            late.cancel()
+        raise AssertionError("".join([*said, self.process.communicate(timeout=PATIENCE)[1]]))
+
+    def match(self, pattern: str) -> str:
+        """The first group of a pattern in the next line that has it."""
+        found = re.search(pattern, self.line(re.compile(pattern).search))
+        assert found is not None
+        return found[1]
+
     def processes(self) -> list[str]:
         """Command lines of all that it has started and that still runs, itself included."""
         found = [line for process in psutil.process_iter() if (line := self._line(process)) is not None]
@@ -59,11 +81,14 @@ class Command:
 
     def kill(self) -> None:
         """Whatever happens in a test, nothing outlives it."""
+        self._kill()
+        self.process.communicate(timeout=PATIENCE)
+
+    def _kill(self) -> None:
         for process in psutil.process_iter():
             if self._line(process) is not None:
                 with suppress(psutil.NoSuchProcess):  # ended meanwhile
                     process.kill()
-        self.process.communicate()
 
     def _line(self, process: psutil.Process) -> str | None:
         """Its command line, if it is one of this command's."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -63,7 +62,7 @@ class Asking:
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
     command = Command(tmp_path_factory.mktemp("home"), "serve", "--config", "smollm2", "--port", "0")
     try:
-        url = next(found[1] for line in command.stdout if (found := re.search(r"base_url: (\S+)", line)))
+        url = command.match(r"base_url: (\S+)")
         yield Asking(url, command)
     finally:
         command.kill()

@@ -116,16 +116,17 @@ def test_a_service_learns_from_its_traffic(tmp_path: Path) -> None:
         eventually(healthy, "the service is up")
         answers = list[Answer]()
         log = shell.start(watch, "watch.log")
-        with Traffic(URL, "mine", prompts(KNOWN, 300, 11)).flowing(answers):
-            eventually((tmp_path / "later" / "reference.json").exists, "there is a reference")
+        with Traffic(URL, "mine", prompts(KNOWN, 300, 11)).flowing(answers) as flow:
+            flow.eventually((tmp_path / "later" / "reference.json").exists, "there is a reference")
         drifted = time.monotonic()
-        with everything.flowing(answers):
-            eventually(lambda: "Retraining 0001: drift" in log.read_text(), "drift is found")
-            eventually(lambda: _candidates(tmp_path, first.manifest.version), "a candidate is published")
+        with everything.flowing(answers) as flow:
+            flow.eventually(lambda: "Retraining 0001: drift" in log.read_text(), "drift is found")
+            flow.eventually(lambda: _candidates(tmp_path, first.manifest.version), "a candidate is published")
             published = time.monotonic()
             sys.stdout.write(shell.run(take_up))
             [version] = _candidates(tmp_path, first.manifest.version)
-            eventually(lambda: (tmp_path / "bundles" / "live").read_text().startswith(version), "it has every prompt")
+            live = tmp_path / "bundles" / "live"
+            flow.eventually(lambda: live.read_text().startswith(version), "it has every prompt")
             swapped = time.monotonic()
             time.sleep(60)
             done = time.monotonic()

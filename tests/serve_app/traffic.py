@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import httpx2 as httpx
 
 from train_jobs.family.corpora import items
 
-PATIENCE = 900.0
+PATIENCE = 900.0  # seconds for something that must come true, on a slow machine
 Span = tuple[float, float]  # of the monotonic clock
 
 
@@ -27,6 +28,30 @@ class Answer(NamedTuple):
     per_pass: float | None
 
 
+class Flow(NamedTuple):
+    """Traffic that flows: the answers so far, and the clients, which end only once it is over or if they fail."""
+
+    answers: list[Answer]
+    clients: list[Future[None]]
+
+    def eventually(self, holds: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
+        """Wait for something that must come of it. A client's failure ends the wait: nothing would come any more."""
+
+        def holds_or_fails() -> object:
+            for client in self.clients:
+                if client.done():
+                    client.result()
+            return holds()
+
+        eventually(holds_or_fails, what, seconds, lambda: str(self))
+
+    def __str__(self) -> str:
+        if not self.answers:
+            return "no answer"
+        by_task = Counter(one.task for one in self.answers)
+        return f"{dict(by_task)} answers, the last of them {time.monotonic() - self.answers[-1].at:.0f} s ago"
+
+
 class Traffic(NamedTuple):
     """Prompts with their tasks, for the model `model` of a service. Each client waits for its answer."""
 
@@ -36,7 +61,7 @@ class Traffic(NamedTuple):
     clients: int = 8
 
     @contextmanager
-    def flowing(self, found: list[Answer], *, plain: bool = False) -> Iterator[None]:
+    def flowing(self, found: list[Answer], *, plain: bool = False) -> Iterator[Flow]:
         """Ask all the time, and again from the start, until the block is over. Every answer is a 200."""
         over = Event()
 
@@ -50,7 +75,7 @@ class Traffic(NamedTuple):
         with ThreadPoolExecutor(self.clients) as pool:
             clients = [pool.submit(ask, first) for first in range(self.clients)]
             try:
-                yield
+                yield Flow(found, clients)
             finally:
                 over.set()
             for client in clients:
@@ -59,8 +84,10 @@ class Traffic(NamedTuple):
     def plain_answers(self, numbers: set[int]) -> dict[int, list[int]]:
         """The tokens of these prompts' answers without speculation, which leave no traces."""
         found = list[Answer]()
-        with self.flowing(found, plain=True):
-            eventually(lambda: {one.number for one in found} >= numbers, "plain answers")
+        with self.flowing(found, plain=True) as flow:
+            flow.eventually(
+                lambda: {one.number for one in found} >= numbers, f"plain answers to {len(numbers)} prompts"
+            )
         return {one.number: one.tokens for one in found}
 
     def _answer(self, client: httpx.Client, number: int, *, plain: bool) -> Answer:
@@ -88,12 +115,14 @@ def prompts(tasks: Sequence[str], count: int, seed: int) -> list[tuple[str, str]
     return [one for row in zip(*each, strict=True) for one in row]
 
 
-def eventually(holds: Callable[[], object], what: str) -> None:
-    """Wait for something that must come true, as long as a slow machine may need."""
-    deadline = time.monotonic() + PATIENCE
+def eventually(
+    holds: Callable[[], object], what: str, seconds: float = PATIENCE, seen: Callable[[], str] = str
+) -> None:
+    """Wait for something that must come true. If it does not, the error says what was `seen`."""
+    deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}; seen: {seen()}"
+        time.sleep(min(0.5, seconds))
 
 
 def gain(answers: Sequence[Answer], tasks: Sequence[str], before: Span, after: Span) -> float:

@@ -198,7 +198,8 @@ def _answers_while_killing(service: Service, task: str, asked: Sequence[Body]) -
     killed = _draft_replica(service, task)
     ray.kill(ray.get_actor(killed, namespace="serve"))
     assert asking.is_alive(), "the answers must outlive their draft"
-    asking.join()
+    asking.join(120)
+    assert not asking.is_alive()
     service.eventually(lambda: _draft_replica(service, task) not in ("", killed))
     return answers
 

@@ -7,9 +7,9 @@ all. The first bundle is made here and not by a retraining, which would take two
 from __future__ import annotations
 
 import json
-import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from core.tasks.embedding import PACKAGED, sentence_encoder
 from core.tasks.identity import TaskCentroids
 from tests.core.family_records import TERMS, TOKENIZER, answered, requests, target
 from tests.serve_app.command import Command
-from tests.serve_app.traffic import Answer, Span, Traffic, eventually, prompts
+from tests.serve_app.traffic import Answer, Flow, Span, Traffic, prompts
 from train_jobs.config import RetrainConfig, load_config
 from train_jobs.models import model_pair
 from train_jobs.stages.router import RouterData, fit_router
@@ -36,6 +36,7 @@ ADAPTED = "english"  # has an adapter in the first bundle
 ANSWERS = 180  # that a look compares, and that are learned from
 CLIENTS = 4  # at a time; one while it retrains, since more leave that little of two cores
 PLACES = ("work", "bundles", "traces")
+BOUND = 900.0  # seconds for all that waits for traffic, of which a quiet machine takes a quarter
 
 
 class Loop(NamedTuple):
@@ -59,6 +60,26 @@ class Loop(NamedTuple):
     left: list[str]
 
 
+class Wait(NamedTuple):
+    """For what has to come of the traffic, until `deadline`. It fails at once if the watch ends."""
+
+    config: RetrainConfig
+    watching: Command
+    deadline: float
+
+    def until(self, flow: Flow, holds: Callable[[], object], what: str) -> None:
+        def holds_while_watched() -> object:
+            if self.watching.process.poll() is not None:
+                raise AssertionError("".join(self.watching.process.communicate(timeout=60)))
+            return holds()
+
+        try:
+            flow.eventually(holds_while_watched, what, max(0.0, self.deadline - time.monotonic()))
+        except AssertionError as error:
+            error.add_note(f"The watch knows {_state(self.config)}")
+            raise
+
+
 def run(directory: Path) -> Loop:
     """Go once around."""
     places = {name: directory / name for name in PLACES}
@@ -69,23 +90,23 @@ def run(directory: Path) -> Loop:
     first = first_bundle(config, directory / "made")
     serving, watching = Command(directory, "serve", "--port", "0", "--config", str(service)), None
     try:
-        url = next(found[1] for line in serving.stdout if (found := re.search(r"base_url: (\S+)/v1", line)))
+        url = serving.match(r"base_url: (\S+)/v1")
         watching = Command(directory, "retrain", "--watch", "--config", str(later), "--address", "auto")
-        answers, root = list[Answer](), places["bundles"]
-        with Traffic(url, "loop", prompts(KNOWN, 100, 11), CLIENTS).flowing(answers):
-            eventually((config.work / "reference.json").exists, "there is a reference")
+        answers, root, wait = list[Answer](), places["bundles"], Wait(config, watching, time.monotonic() + BOUND)
+        with Traffic(url, "loop", prompts(KNOWN, 100, 11), CLIENTS).flowing(answers) as flow:
+            wait.until(flow, (config.work / "reference.json").exists, "there is a reference")
         traffic, drifted = Traffic(url, "loop", prompts((*KNOWN, NEW), 60, 12), CLIENTS), time.monotonic()
-        with traffic.flowing(answers):
-            eventually(lambda: _state(config)["running"], "drift is found")
+        with traffic.flowing(answers) as flow:
+            wait.until(flow, lambda: _state(config).get("running"), "drift is found")
         drift = _state(config)
-        with traffic._replace(clients=1).flowing(answers):
-            eventually(lambda: _candidates(root, first), "a candidate is published")
+        with traffic._replace(clients=1).flowing(answers) as flow:
+            wait.until(flow, lambda: _candidates(root, first), "a candidate is published")
             published, [version] = time.monotonic(), _candidates(root, first)
             since = ["--since", "1h", "--most", "80", "--config", str(service), "--json"]
             shadow = json.loads(_said(directory, "bundles", "shadow", version, *since))
-        with traffic.flowing(answers):
+        with traffic.flowing(answers) as flow:
             _said(directory, "bundles", "deploy", version, "--canary", "50%")
-            eventually(lambda: (root / "live").read_text().startswith(version), "every prompt has it")
+            wait.until(flow, lambda: (root / "live").read_text().startswith(version), "every prompt has it")
             swapped = time.monotonic()
             time.sleep(10)
             status = json.loads(_said(directory, "status", "--json"))
@@ -181,7 +202,9 @@ def _later(places: dict[str, Path]) -> dict[str, Any]:
 
 
 def _state(config: RetrainConfig) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((config.work / "watch.json").read_text())
+    """What the watch knows; nothing before its first look has ended."""
+    file = config.work / "watch.json"
+    state: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return state
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+PATIENCE = 120.0  # seconds for the last search
 Needles = Mapping[str, bytes]  # what each is, and its bytes
 
 
@@ -89,6 +90,7 @@ class Lookout:
 
     def __init__(self, roots: Sequence[Path], needles: Needles, every: float = 1.0) -> None:
         self.found: set[tuple[str, Path]] = set()
+        self.seen = Event()  # something was found
         self.searched: set[Path] = set()
         self._roots = roots
         self._needles = needles
@@ -103,7 +105,8 @@ class Lookout:
 
     def __exit__(self, *_error: object) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
 
     def _watch(self) -> None:
         last = False
@@ -116,3 +119,5 @@ class Lookout:
                         self._seen[file] = state
                         self.searched.add(file)
                         self.found.update((name, file) for name in inside(file, self._needles))
+            if self.found:
+                self.seen.set()

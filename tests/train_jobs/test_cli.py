@@ -163,8 +163,7 @@ def test_ctrl_c_ends_a_watch_as_it_ends_a_retraining_after_a_look_that_is_kept(t
     file = written(tmp_path, settings | {"bundles": str(tmp_path / "bundles")})
     command = Command(home, "retrain", "--watch", "--config", str(file), "--work", str(work))
     try:
-        looked = next((line for line in command.stdout if " UTC: " in line), None)
-        assert looked is not None, command.process.communicate()
+        looked = command.line(lambda line: " UTC: " in line)
         assert "UTC: 40 answers against 40 under no bundle: mix 0.00" in looked
         command.processes()
         os.killpg(command.process.pid, signal.SIGINT)
@@ -187,8 +186,7 @@ def test_ctrl_c_in_a_stage_ends_with_a_line_that_says_how_to_go_on_and_leaves_no
     home.mkdir()
     command = Command(home, "retrain", "--config", str(small), "--work", str(work))
     try:
-        begun = next((line for line in command.stdout if line.startswith("collect: begun")), None)
-        assert begun is not None, command.process.communicate()
+        command.line(lambda line: line.startswith("collect: begun"))
         assert len(command.processes()) > 3
         os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does it: to Ray's processes too
         out, err = command.process.communicate(timeout=60)

@@ -130,8 +130,7 @@ def test_sigterm_as_ctrl_c_stops_the_job_and_says_how_to_go_on(
     file = config(tmp_path)
     command = Command(tmp_path, "retrain", "--config", str(file), "--address", known.url, in_background=in_background)
     try:
-        begun = next((line for line in command.stdout if line.startswith("collect: begun")), None)
-        assert begun is not None, command.process.communicate()
+        command.line(lambda line: line.startswith("collect: begun"))
         command.process.send_signal(signal.SIGTERM)
         last = submitted(command).out.splitlines()[-1]
         name = last.removeprefix("Stopped job ").split(";")[0]

@@ -84,8 +84,7 @@ def test_the_search_finds_tokens_in_the_files_of_a_retraining(tmp_path: Path, se
 def test_a_lookout_sees_a_file_that_comes_and_goes(tmp_path: Path) -> None:
     with Lookout([tmp_path], of_text(SECRET), every=0.01) as lookout:
         (tmp_path / "file").write_text(SECRET)
-        while not lookout.found:
-            pass
+        assert lookout.seen.wait(60)
         (tmp_path / "file").unlink()
     assert {file for _, file in lookout.found} == {tmp_path / "file"}
 

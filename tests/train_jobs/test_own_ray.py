@@ -61,7 +61,7 @@ def test_the_directory_of_a_killed_command_is_removed_and_its_shell_ends(tmp_pat
     process = started(directory)
     [shell] = psutil.Process(process.pid).children()
     process.kill()
-    process.communicate()
+    process.communicate(timeout=PATIENCE)
     assert until_gone(directory)
     shell.wait(PATIENCE)
     assert tmp_path.exists()
@@ -71,7 +71,7 @@ def test_a_command_that_ends_by_itself_removes_nothing_so(tmp_path: Path) -> Non
     directory = with_token(tmp_path / "ray")
     process = started(directory)
     [shell] = psutil.Process(process.pid).children()
-    process.communicate("end\n")
+    process.communicate("end\n", timeout=PATIENCE)
     assert not shell.is_running()
     assert (directory / "token").exists()
 
@@ -111,10 +111,10 @@ def test_a_killed_retraining_leaves_no_process_and_no_directory(tmp_path: Path) 
     home.mkdir()
     command = Command(home, "retrain", "--config", str(written(tmp_path, SMALL)), "--work", str(tmp_path / "work"))
     try:
-        assert any(line.startswith("collect: begun") for line in command.stdout), command.process.communicate()
+        command.line(lambda line: line.startswith("collect: begun"))
         assert len(command.processes()) > 3
         command.process.send_signal(signal.SIGKILL)  # to the driver alone
-        command.process.wait()
+        command.process.wait(PATIENCE)
         deadline = time.monotonic() + PATIENCE
         while command.left() and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -35,6 +35,14 @@ def jsonl(directory: Path, prompts: list[str]) -> Path:
     return file
 
 
+def test_a_conversation_that_the_template_refuses_is_named_by_its_line(tmp_path: Path) -> None:
+    file = jsonl(tmp_path, ["What is 7?"])
+    turns = [{"role": "user", "content": "What is 7?"}, {"role": "tool", "content": "8"}]
+    file.write_text(file.read_text() + json.dumps({"messages": turns}))
+    with pytest.raises(ConfigError, match=r"prompts\.jsonl, line 2: 'messages\[1\]\.role': this model's chat"):
+        gather(config(files=[file]), CONTEXT)
+
+
 def test_a_prompt_asked_twice_is_in_one_part(tmp_path: Path) -> None:
     prompts = [f"What is {number}?" for number in range(200)]
     parts = gather(config(files=[jsonl(tmp_path, prompts + prompts)]), CONTEXT)

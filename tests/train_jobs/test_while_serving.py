@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -33,13 +32,8 @@ def ask(client: OpenAI, number: int, *, speculate: bool) -> str:
 
 def told(serving: Command) -> tuple[str, list[str]]:
     """The base URL, and the command that retrains on this cluster, as the service prints them."""
-    url = None
-    for line in serving.stdout:
-        if found := re.search(r"base_url: (\S+)", line):
-            url = found[1]
-        if "taskspec retrain" in line and url is not None:
-            return url, shlex.split(line.strip())
-    raise AssertionError("the service ended before it had said how to retrain")
+    url = serving.match(r"base_url: (\S+)")
+    return url, shlex.split(serving.line(lambda line: "taskspec retrain" in line).strip())
 
 
 def test_a_ray_job_on_the_cluster_that_serves(tmp_path: Path) -> None:

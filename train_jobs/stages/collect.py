@@ -21,7 +21,7 @@ from core.distill.traces import Trace, TraceStore, parquet_of, traces_of
 from core.generation import GenerationRequest
 from core.model.base import Model
 from core.model.causal_lm import load_model
-from core.text.prompts import read_prompts
+from core.text.prompt_files import read_prompts
 from core.text.tokenizer import Tokenizer
 from train_jobs.artefacts import shard_names
 from train_jobs.config import RetrainConfig

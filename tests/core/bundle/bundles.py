@@ -81,4 +81,4 @@ def killed_writers(kind: str, root: Path) -> Iterator[KilledWriters]:
         yield KilledWriters(process)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait() == 0
+        assert process.wait(60) == 0

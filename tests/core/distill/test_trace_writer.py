@@ -133,7 +133,7 @@ class StuckStore(TraceStore):
 
     def append(self, traces: Any) -> None:
         self.reached.set()
-        self.freed.wait()
+        assert self.freed.wait(60)
         super().append(traces)
 
 
@@ -141,7 +141,7 @@ def test_a_disk_that_hangs_costs_what_the_queue_cannot_hold(tmp_path: Path) -> N
     store = StuckStore(tmp_path)
     writer = TraceWriter(store, TraceQueue(flush_records=1, most=3))
     writer.add(trace(0))
-    store.reached.wait()
+    assert store.reached.wait(60)
     for number in range(1, 6):
         writer.add(trace(number))
     assert store.counts == {"dropped_queue_full": 2}

@@ -145,7 +145,10 @@ def test_the_rotary_scaling_of_llama_3(tmp_path: Path, monkeypatch: pytest.Monke
     check_equal(directory, oracle)
 
 
-def test_other_divisors_of_the_frequencies_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_with_divisors(tmp_path / "model.gguf", small_model(), np.linspace(1, 8, 32, dtype=np.float32), monkeypatch)
+@pytest.mark.parametrize("divisors", [np.linspace(1, 8, 32), np.zeros(32), np.full(32, np.nan), np.ones(31)])
+def test_other_divisors_of_the_frequencies_are_refused(
+    divisors: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_with_divisors(tmp_path / "model.gguf", small_model(), divisors.astype(np.float32), monkeypatch)
     with pytest.raises(ConfigError, match=r"rope_freqs\.weight is not the rotary scaling of Llama 3"):
         converted(tmp_path / "model.gguf")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,7 +99,63 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "equal tokens": ({"tokenizer__ggml__tokens": ["a"] * 300}, "two of its tokens are the same"),
     "no eps": ({"attention__layer_norm_rms_epsilon": None}, "no llama.attention.layer_norm_rms_epsilon"),
     "no layers": ({"block_count": None}, "no llama.block_count in its metadata"),
-    "heads by layer": ({"attention__head_count": [4, 4]}, r"llama.attention.head_count is \[4, 4\]; one whole number"),
+    "heads by layer": ({"attention__head_count": [4, 4]}, r"head_count is \[4, 4\], and must be one whole number"),
+    "heads beside the width": ({"attention__head_count": 6, "attention__key_length": None}, "6, and must divide 256"),
+    "heads beside the keys": ({"attention__head_count_kv": 3}, "head_count is 4, and must be a multiple of 3, that of"),
+    "more heads than width": (
+        {"attention__head_count": 512, "attention__key_length": None},
+        "512, and must divide 256",
+    ),
+    "odd heads": ({"attention__key_length": 63}, "a head is 63 wide, which must be even to be rotated"),
+    "no heads": ({"attention__head_count": 0}, "llama.attention.head_count is 0, and must be from 1 to"),
+    "layers without end": ({"block_count": 2**32 - 1}, "block_count is 4294967295, and must be from 1 to 11"),
+    "context without end": (
+        {"context_length": 2**32 - 1},
+        "context_length is 4294967295, and must be from 1 to 16777216",
+    ),
+    "eps of nan": (
+        {"attention__layer_norm_rms_epsilon": math.nan},
+        "rms_epsilon is nan, and must be more than 0 and fin",
+    ),
+    "eps below 0": (
+        {"attention__layer_norm_rms_epsilon": -1e-5},
+        "rms_epsilon is -.*, and must be more than 0 and fin",
+    ),
+    "eps of 0": ({"attention__layer_norm_rms_epsilon": 0.0}, "rms_epsilon is 0.0, and must be more than 0 and fin"),
+    "base of nan": ({"rope__freq_base": math.nan}, "llama.rope.freq_base is nan, and must be more than 0 and finite"),
+    "base below 0": ({"rope__freq_base": -1.0}, "llama.rope.freq_base is -1.0, and must be more than 0 and finite"),
+    "base without end": (
+        {"rope__freq_base": math.inf},
+        "llama.rope.freq_base is inf, and must be more than 0 and finite",
+    ),
+    "factor": (
+        {"rope__scaling__type": "linear", "rope__scaling__factor": 0.0},
+        "rope.scaling.factor is 0.0, and must be",
+    ),
+    "no factor": ({"rope__scaling__type": "linear"}, "no llama.rope.scaling.factor in its metadata"),
+    "eos": ({"tokenizer__ggml__eos_token_id": 300}, "eos_token_id is 300, and must be an id of its 274 tokens"),
+    "eos in the padding": ({"tokenizer__ggml__eos_token_id": 299}, "eos_token_id is 299, and must be an id of its 274"),
+    "eot": ({"tokenizer__ggml__eot_token_id": 2**32 - 1}, "eot_token_id is 4294967295, and must be an id of its 274"),
+    "bos": ({"tokenizer__ggml__bos_token_id": 300}, "bos_token_id is 300, and must be an id of its 274 tokens"),
+    "more tokens": (
+        {"tokenizer__ggml__tokens": [f"t{n}" for n in range(400)], "tokenizer__ggml__token_type": [1] * 400},
+        "400 tokens, and embeddings of 300",
+    ),
+    "template of a number": ({"tokenizer__chat_template": 5}, "tokenizer.chat_template is 5, and must be a text"),
+    "template": (
+        {"tokenizer__chat_template": "{% if %}"},
+        "template does not compile as a jinja template .Expected an",
+    ),
+    "filter": (
+        {"tokenizer__chat_template": "{{ a | b }}"},
+        "does not compile as a jinja template .No filter named 'b'",
+    ),
+    "template too deep": ({"tokenizer__chat_template": "{% if a %}" * 5000}, "does not compile as a jinja template"),
+    "loops too deep": (
+        {"tokenizer__chat_template": "{% for a in b %}" * 25 + "{% endfor %}" * 25},
+        "does not compile as a jinja template .too many statically nested blocks",
+    ),
+    "number too long": ({"tokenizer__chat_template": "{{ 9**9999 }}"}, "does not compile as a jinja template .Exceeds"),
     "rotated part": ({"rope__dimension_count": 32}, "llama.rope.dimension_count must be 64"),
     "scaling": ({"rope__scaling__type": "yarn"}, "rotary scaling 'yarn' is not supported; known: none, linear"),
     "shape": ({"feed_forward_length": 512}, r"ffn_gate.weight is \[256, 256\], and by its metadata it must be \[512"),
@@ -111,6 +169,52 @@ def test_metadata(case: str, tmp_path: Path, cache: Path, model: PreTrainedModel
     metadata, message = METADATA[case]
     write(tmp_path / "model.gguf", model, **metadata)
     check_refused(tmp_path / "model.gguf", cache, message)
+
+
+KINDS: dict[type, tuple[str, ...]] = {
+    str: ("tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.chat_template", "rope.scaling.type"),
+    int: (
+        *("context_length", "embedding_length", "block_count", "feed_forward_length", "split.count"),
+        *("attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length"),
+        *("rope.dimension_count", "attention.sliding_window", "tokenizer.ggml.bos_token_id"),
+        *(f"tokenizer.ggml.{role}_token_id" for role in ("eos", "eot", "eom", "unknown", "padding")),
+    ),
+    float: ("attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.scaling.factor"),
+    bool: ("tokenizer.ggml.add_bos_token",),
+    list: ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges"),
+}
+OTHERS: dict[type, tuple[object, ...]] = {
+    str: (5, True, [1]),
+    int: (0.5, "x", True),
+    float: (True, "x", [0.5]),
+    bool: (1, "x"),
+    list: (5, "x", [0.5]),
+}
+
+
+@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind, keys in KINDS.items() for key in keys])
+def test_a_value_of_another_kind(kind: type, key: str, tmp_path: Path, cache: Path, model: PreTrainedModel) -> None:
+    linear = {"rope__scaling__type": "linear"} if key == "rope.scaling.factor" else {}
+    for value in OTHERS[kind]:
+        write(tmp_path / "model.gguf", model, **linear | {key.replace(".", "__"): value})
+        check_refused(tmp_path / "model.gguf", cache, rf"{key} is .*, and must be ")
+
+
+def test_lists_within_lists(file: Path, cache: Path) -> None:
+    """However deep: a reader that follows them needs as deep a stack."""
+    content = file.read_bytes()
+    head, rest = content[:16], content[24:]
+    keys, name = int.from_bytes(content[16:24], "little"), b"deep"
+    for depth in (2, 5000):
+        value = struct.pack("<IQ", 9, 1) * (depth - 1) + struct.pack("<IQI", 4, 1, 7)
+        deep = struct.pack("<Q", len(name)) + name + struct.pack("<I", 9) + value
+        file.write_bytes(head + struct.pack("<Q", keys + 1) + deep + rest)
+        check_refused(file, cache, "lists within lists in its metadata")
+
+
+def test_an_id_that_nothing_needs_may_be_wrong(tmp_path: Path, cache: Path, model: PreTrainedModel) -> None:
+    write(tmp_path / "model.gguf", model, tokenizer__ggml__padding_token_id=2**32 - 1)
+    assert converted(tmp_path / "model.gguf").parent == cache
 
 
 def test_no_token_ends_an_answer(tmp_path: Path, cache: Path, model: PreTrainedModel) -> None:

@@ -88,7 +88,7 @@ def test_logits_of_transformers_own_reading(
 
 
 def test_ids_of_a_thousand_texts(file: GgufFile, tokenizer: Tokenizer) -> None:
-    tokens, merges = file.require("tokenizer.ggml.tokens"), file.require("tokenizer.ggml.merges")
+    tokens, merges = (file.require_list(f"tokenizer.ggml.{name}", str) for name in ("tokens", "merges"))
     slow = SlowBpe(tokens, merges, tokens[:17], "smollm")
     for text in texts(1000):
         ids = tokenizer.encode_text(text)
@@ -97,7 +97,7 @@ def test_ids_of_a_thousand_texts(file: GgufFile, tokenizer: Tokenizer) -> None:
 
 
 def test_the_chat_template_is_that_of_the_file(file: GgufFile, tokenizer: Tokenizer) -> None:
-    template = jinja2.Template(file.require("tokenizer.chat_template"))
+    template = jinja2.Template(file.require("tokenizer.chat_template", str))
     for messages in (CHAT, [{"role": "system", "content": "Be brief."}, *CHAT]):
         text = template.render(messages=messages, add_generation_prompt=True)
         assert tokenizer.encode_chat(messages) == tokenizer.encode_text(text)

@@ -61,7 +61,7 @@ def deliver(queue: SimpleQueue[Run | BaseException], _: int, run: Run | BaseExce
 def answer(runs: SimpleQueue[Run | BaseException]) -> list[int]:
     tokens: list[int] = []
     while True:
-        run = runs.get()
+        run = runs.get(timeout=60)
         if isinstance(run, BaseException):
             raise run
         tokens += run.tokens

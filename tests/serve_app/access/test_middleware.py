@@ -219,10 +219,11 @@ async def test_a_client_that_leaves_has_its_line_and_frees_its_place(lines: list
     app = guarded(service, Ingress(limits=Limits(concurrency=1)), None)
     for _ in range(2):
         connection = Connection(app, CHAT, ASKED)
-        while not service.open:  # noqa: ASYNC110 - the service has no event for it
-            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while not service.open:  # noqa: ASYNC110 - the service has no event for it
+                await asyncio.sleep(0)
         connection.hang_up()
-        await connection.task
+        await connection.ended()
         assert service.open == 0
     assert [line.split()[2] for line in lines] == ["499", "499"]
 

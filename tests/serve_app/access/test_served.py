@@ -56,11 +56,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     config.write_text(CONFIG.format(keys=keys))
     serving = Command(home, "serve", "--port", "0", "--config", str(config))
     try:
-        lines = (re.search(r"OpenAI base_url: (http://\S+)/v1", line) for line in serving.stdout)
-        found = next((line for line in lines if line), None)
-        assert found is not None, serving.process.communicate()
+        url = serving.match(r"OpenAI base_url: (http://\S+)/v1")
         [directory] = {match for line in serving.processes() for match in re.findall(r"/tmp/taskspec-\w+", line)}
-        yield Served(found[1], keys, alice, Path(directory))
+        yield Served(url, keys, alice, Path(directory))
         serving.process.send_signal(signal.SIGINT)
         serving.process.communicate(timeout=PATIENCE)
     finally:

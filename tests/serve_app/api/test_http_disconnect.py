@@ -40,10 +40,10 @@ class Stalled(ScriptedService):
 async def test_hanging_up_ends_every_session(*, path: str, stream: bool, passes: int, spec_version: str) -> None:
     service = Stalled(passes)
     connection = Connection(create_app(service), path, {**BODIES[path], "stream": stream}, spec_version)
-    await service.stalled.wait()
+    await asyncio.wait_for(service.stalled.wait(), 60)
     assert service.open > 0
     connection.hang_up()
-    await connection.task
+    await connection.ended()
     assert service.open == 0
 
 
@@ -52,10 +52,10 @@ async def test_a_server_that_cancels_the_request_ends_every_session() -> None:
         service = Stalled(2)
         body = {**BODIES["/v1/completions"], "stream": stream}
         connection = Connection(create_app(service), "/v1/completions", body)
-        await service.stalled.wait()
+        await asyncio.wait_for(service.stalled.wait(), 60)
         connection.task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await connection.task
+            await connection.ended()
         assert service.open == 0
 
 
@@ -67,6 +67,6 @@ async def test_hanging_up_at_a_random_moment_leaves_no_task_behind() -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         connection.hang_up()
-        await connection.task
+        await connection.ended()
         assert service.open == 0
         assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -7,6 +7,7 @@ import io
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -239,7 +240,7 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.wait(20)
         os.close(self._mine)
 
     def type(self, line: str) -> None:
@@ -251,6 +252,7 @@ class Terminal:
     def until(self, text: str) -> None:
         """Read on until `text` is shown, after what was read before."""
         while text not in self._shown:
+            assert select.select([self._mine], [], [], 60)[0], self._shown
             self._shown += os.read(self._mine, 4096).decode()  # raises OSError once the process has ended
         self._shown = self._shown.partition(text)[2]
 

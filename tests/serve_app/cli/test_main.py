@@ -257,8 +257,7 @@ def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> No
     home.mkdir()
     serving = Command(home, "serve", "--port", "0", "--config", str(small))
     try:
-        line = next((line for line in serving.stdout if line.startswith("curl ")), None)
-        assert line is not None, serving.process.communicate()
+        line = serving.line(lambda line: line.startswith("curl "))
         assert len(serving.processes()) > 3
         answer = subprocess.run(
             ["bash", "-c", f"{line.strip()} --silent --show-error"],
@@ -275,7 +274,7 @@ def test_what_serve_prints_works_and_ctrl_c_leaves_nothing(tmp_path: Path) -> No
         parts = {part["name"]: (part["state"], part["running"], part["target"]) for part in status["parts"]}
         assert parts == dict.fromkeys(("ingress", "target", "general"), ("HEALTHY", 1, 1))
 
-        retraining = next(line for line in serving.stdout if " retrain " in line)
+        retraining = serving.line(lambda line: " retrain " in line)
         assert retraining.strip().endswith(" retrain --config train_jobs/configs/smoke.yaml --address auto")
         [service] = [one for one in running_services() if one.url in line]
         done = run_jobs(service)

@@ -220,7 +220,8 @@ def broken() -> Iterator[ThreadingHTTPServer]:
         thread.start()
         yield server
         server.shutdown()
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,15 @@ from serve_app.deployments.rollout import Rollout
 from serve_app.deployments.served_models import ServedModels
 from tests.core.bundle.bundles import publish_adapters
 
+PATIENCE = 60.0  # seconds for what a rollout does with a faked Serve
+
 
 class Serve:
-    """Applications by name with their states. Those in `fails` fail, those in `waits` never run."""
+    """Applications by name with the states that they come to. Those in `fails` fail.
+
+    Those in `waits` are seen to deploy. What is taken out of it runs from then on, even if a rollout's late thread
+    deploys it only afterwards: nothing that a test has said is overwritten.
+    """
 
     def __init__(self) -> None:
         self.states: dict[str, str] = {}
@@ -28,14 +34,14 @@ class Serve:
         self.deleted: list[str] = []
 
     def status(self) -> Any:
-        states = {name: SimpleNamespace(status=state, message="no room") for name, state in self.states.items()}
-        return SimpleNamespace(applications=states)
+        seen = {name: "DEPLOYING" if name in self.waits else state for name, state in self.states.copy().items()}
+        applications = {name: SimpleNamespace(status=state, message="no room") for name, state in seen.items()}
+        return SimpleNamespace(applications=applications)
 
     def run_many(self, targets: Sequence[Any], **_: object) -> None:
         for one in targets:
             self.deployed.append(one.name)
-            state = "DEPLOY_FAILED" if one.name in self.fails else "DEPLOYING" if one.name in self.waits else "RUNNING"
-            self.states[one.name] = state
+            self.states[one.name] = "DEPLOY_FAILED" if one.name in self.fails else "RUNNING"
 
     def delete(self, name: str) -> None:
         del self.states[name]
@@ -80,8 +86,10 @@ class Place:
         await self.settled()
 
     async def settled(self) -> None:
+        """What the rollout does has come to its end; it does so within `PATIENCE`."""
         if self.rollout._work is not None:
-            await asyncio.wait([self.rollout._work])
+            _, pending = await asyncio.wait([self.rollout._work], timeout=PATIENCE)
+            assert not pending, f"{self.rollout.report().last}; Serve has {self.serve.status().applications}"
 
     def serving(self) -> tuple[str | None, str]:
         report = self.rollout.report()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from core.bundle.trial import ALL, FEWEST
 from core.errors import ConfigError
 from serve_app.deployments import rollout, running_applications
 from serve_app.deployments.plan import Heard
-from tests.serve_app.deployments.rollout_place import Place, on_trial
+from tests.serve_app.deployments.rollout_place import PATIENCE, Place, on_trial
 
 
 async def test_a_worse_bundle_goes_even_if_the_directory_cannot_be_written(
@@ -46,7 +47,7 @@ async def test_pools_that_fail_leave_the_service_as_it_is_and_are_taken_down(mak
     await place.rollout.follow(Heard("one", place.rollout._plan.number, frozenset(), []))
     await place.rollout.check_health()
     assert place.rollout._cleaning is not None
-    await place.rollout._cleaning
+    await asyncio.wait_for(place.rollout._cleaning, PATIENCE)
     assert place.serve.deleted == [bad]
 
 
@@ -73,29 +74,48 @@ async def test_a_rollout_that_was_lost_goes_on_with_plan_and_reference(make: Cal
     assert set(store.blocked(place.root)) == {place.second}
 
 
+@pytest.mark.parametrize("late", [False, True])
 async def test_a_worse_bundle_is_blocked_while_the_pools_of_the_one_before_are_starting(
-    make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    place, blocked, block = make(), asyncio.Event(), store.block
-    loop = asyncio.get_running_loop()
-
-    def told(*which: Any) -> None:
-        block(*which)
-        loop.call_soon_threadsafe(blocked.set)
-
-    monkeypatch.setattr(store, "block", told)
+    """The pool runs after it was deployed, or by the time that a late thread deploys it."""
+    place, blocked, deployed = make(), Event(), Event()
+    monkeypatch.setattr(store, "block", then(store.block, blocked.set))
     await on_trial(place, place.second)
     pool = place.models(place.first).pool("math")
     del place.serve.states[pool]
     place.serve.waits.add(pool)
+    runs, run_many = Event(), then(place.serve.run_many, deployed.set)
+    monkeypatch.setattr(place.serve, "run_many", after(runs, run_many) if late else run_many)
     await place.told(place.second, 200, accepted=1)
-    async with asyncio.timeout(60):
-        await blocked.wait()
+    assert await asyncio.to_thread(blocked.wait, PATIENCE)
+    assert late or await asyncio.to_thread(deployed.wait, PATIENCE)
     assert (place.serving(), set(store.blocked(place.root))) == ((place.second, "going back"), {place.second})
-    place.serve.states[pool] = "RUNNING"
+    place.serve.waits.remove(pool)
+    runs.set()
     await place.settled()
     assert place.serving() == (place.first, "steady")
     assert "is blocked" in place.rollout.report().last
+
+
+def then(work: Callable[..., None], done: Callable[[], None]) -> Callable[..., None]:
+    """The same work, and then this."""
+
+    def both(*which: Any, **how: Any) -> None:
+        work(*which, **how)
+        done()
+
+    return both
+
+
+def after(event: Event, work: Callable[..., None]) -> Callable[..., None]:
+    """The same work, not before the event."""
+
+    def waited(*which: Any, **how: Any) -> None:
+        assert event.wait(PATIENCE)
+        work(*which, **how)
+
+    return waited
 
 
 async def test_a_lost_rollout_still_has_its_references_and_the_answers_of_a_trial(make: Callable[..., Place]) -> None:

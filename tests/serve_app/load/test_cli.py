@@ -218,6 +218,20 @@ def test_a_file_without_prompts_is_refused_and_prompts_that_repeat_are_told(
     assert "3 questions from 1 prompts: they repeat" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_file_of_conversations_with_tools_and_answers_is_asked_without_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, foreign = tmp_path / "sharegpt.json", Foreign()
+    turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    file.write_text(json.dumps([{"id": "1", "conversations": turns, "tools": tools}]))
+    with live(foreign.app) as url:
+        assert bench(monkeypatch, url, "--prompts", str(file), "--requests", "1") == 0
+    assert foreign.bodies[-1]["messages"] == [{"role": "user", "content": "Why?"}]
+    assert foreign.bodies[-1]["tools"] == tools
+    assert "sharegpt.json: not used: the fields id; the answers at the end of 1 conversations" in caplog.text
+
+
 def test_a_server_that_fails_at_a_level_leaves_the_figures_of_those_before(
     prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,6 @@ from serve_app.load.sending import (
     Question,
     Streams,
     arrivals,
-    messages,
     round_size,
     rounds,
 )
@@ -177,11 +176,11 @@ def test_a_warm_up_that_nobody_answers_is_an_error_and_one_that_works_counts_not
 
 def test_a_conversation_is_sent_as_it_is() -> None:
     turns = (Message("system", "be brief"), Message("user", "why?"))
-    assert messages(Prompt(messages=turns)) == [
+    assert Prompt(messages=turns).chat_fields["messages"] == [
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": "why?"},
     ]
-    assert messages(Prompt(prompt="why?")) == [{"role": "user", "content": "why?"}]
+    assert Prompt(prompt="why?").chat_fields == {"messages": [{"role": "user", "content": "why?"}]}
 
 
 @pytest.mark.parametrize("usage", [None, 5])

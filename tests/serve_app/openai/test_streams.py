@@ -103,7 +103,7 @@ async def test_a_chunk_is_sent_before_the_next_run_is_there() -> None:
     await connection.until("\n\ndata: ")
     assert connection.text.count("data: ") == 2
     connection.hang_up()
-    await connection.task
+    await connection.ended()
 
 
 @pytest.mark.parametrize("include_usage", [False, True])

@@ -59,7 +59,7 @@ def test_one_at_a_time_compiles(source: Path, compiled: list[Path]) -> None:
     for other in others:
         other.start()
     for other in others:
-        other.join()
+        other.join(60)
     assert len(compiled) == 1
     assert not [path for path in compiled[0].parent.iterdir() if path.is_dir()]
 
