@@ -35,7 +35,9 @@ class Serve:
 
     def status(self) -> Any:
         seen = {name: "DEPLOYING" if name in self.waits else state for name, state in self.states.copy().items()}
-        applications = {name: SimpleNamespace(status=state, message="no room") for name, state in seen.items()}
+        applications = {
+            name: SimpleNamespace(status=state, message="no room", deployments={}) for name, state in seen.items()
+        }
         return SimpleNamespace(applications=applications)
 
     def run_many(self, targets: Sequence[Any], **_: object) -> None:
