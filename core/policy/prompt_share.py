@@ -11,9 +11,10 @@ not wait until a long text beside it is read, and the text has half the time at 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from core.model.pages import PAGE_SIZE
 from core.policy.cost_model import PassCosts
 from core.policy.prompt_costs import Chunk, PromptCosts
 
@@ -23,7 +24,7 @@ LEAST_CHUNK = 8  # tokens of the first prompt, whatever they take; fewer hardly 
 
 
 class Waiting(NamedTuple):
-    """A prompt: how many of its tokens are unread, how many read, and whether another reads next what it needs."""
+    """A prompt: how many of its tokens are unread, how many read, and whether it `follows` another."""
 
     unread: int
     read: int
@@ -66,3 +67,9 @@ def shares(prompts: Sequence[Waiting], space: Room, costs: PromptCosts) -> list[
     for index in range(len(prompts)):
         give(index, 1.0, 0 if index else LEAST_CHUNK)
     return given
+
+
+def follows(tokens: Sequence[int], read: int, before: Iterable[Sequence[int]]) -> bool:
+    """Whether a prompt before it has its next page, too, which is remembered once that one has read it."""
+    end = read + PAGE_SIZE
+    return any(other[read:end] == tokens[read:end] and other[:read] == tokens[:read] for other in before)

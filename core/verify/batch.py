@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from core.generation import Source
 from core.model.base import Model, Rows
-from core.model.pages import PAGE_SIZE
 from core.policy.cost_model import PassCosts
 from core.policy.prompt_costs import Chunk
-from core.policy.prompt_share import Room, Waiting, room, shares
+from core.policy.prompt_share import Room, Waiting, follows, room, shares
 from core.verify.scheduler import Scheduler
 from core.verify.session import VerifySession
 
@@ -55,10 +54,12 @@ def _chunks(
     sessions: Scheduler, reading: Sequence[VerifySession], space: Room, costs: PassCosts
 ) -> list[ScheduledRows]:
     """Parts of prompts, which come in the order of their admission."""
-    waiting = list[Waiting]()
-    for number, session in enumerate(reading):
-        cached = sessions.recall(session)
-        waiting.append(Waiting(session.length - cached, cached, _follows(session, cached, reading[:number])))
+    waiting, before = list[Waiting](), list[Sequence[int]]()
+    for session in reading:
+        tokens, cached = session.chain.tokens, sessions.recall(session)
+        shared = not session.scores_prompt and follows(tokens, cached, before)
+        waiting.append(Waiting(session.length - cached, cached, shared))
+        before.append(tokens)
     feeds = list[ScheduledRows]()
     for session, prompt, length in zip(reading, waiting, shares(waiting, space, costs.prompts), strict=True):
         if not length:
@@ -69,12 +70,3 @@ def _chunks(
         read = Chunk(length, prompt.read)
         feeds.append(ScheduledRows(session, tokens, (), scored + drawn, scored=scored, reads=read))
     return feeds
-
-
-def _follows(session: VerifySession, cached: int, before: Sequence[VerifySession]) -> bool:
-    """Whether one before it reads its next page as well, which it may then recall."""
-    tokens, end = session.chain.tokens, cached + PAGE_SIZE
-    return not session.scores_prompt and any(
-        other.chain.tokens[cached:end] == tokens[cached:end] and other.chain.tokens[:cached] == tokens[:cached]
-        for other in before
-    )
