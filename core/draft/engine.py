@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from core.draft.lookahead import LITTLE_MORE, MOST_LINES, PAUSE, likely_verdicts
-from core.draft.proposer import Drawn, Part, Proposer
+from core.draft.proposer import Part, Proposer
 from core.draft.session import DraftSession, Line, State
 from core.draft.token_confidence import Confidence
 from core.errors import OutOfPages
@@ -23,7 +23,7 @@ from core.model.draft_tokens import DraftToken
 from core.policy.cost_model import PassCosts
 from core.policy.latency import Smoothed
 from core.policy.prompt_costs import Chunk
-from core.policy.prompt_share import BOUND_PASSES, Room, Waiting, follows, shares
+from core.policy.prompt_share import BOUND_PASSES, Room, Waiting, follows, shares, within
 from core.wire.messages import MOST_BRANCHES, Close, Commit, OpenSession, Propose
 
 
@@ -268,8 +268,11 @@ class DraftEngine:
             waiting.append(Waiting(unread, read, follows(tokens, read, before)))
             before.append(tokens)
         others = len(self._sessions) - len(reading)
-        bound = max(self._round.mean / 2, BOUND_PASSES * self._costs.seconds(others)) if others else math.inf
-        given = shares(waiting, Room(self.config.prefill_chunk, bound), self._costs.prompts)
+        space = Room(self.config.prefill_chunk)
+        if others:
+            bound = max(self._round.mean / 2, BOUND_PASSES * self._costs.seconds(others))
+            space = within(self._costs, self.config.prefill_chunk, bound)
+        given = shares(waiting, space, self._costs.prompts)
         return [
             Part(session, session.line, self._rows(session, session.line, Chunk(tokens, chunk.depth)))
             for (session, chunk), tokens in zip(reading, given, strict=True)

@@ -82,7 +82,7 @@ class PassCosts:
     def observe_reading(self, rows: int, chunks: Sequence[Chunk], seconds: float, num_drafting: int = 0) -> None:
         """Count a pass over `rows` of answers, or none, that read chunks of prompts beside them.
 
-        Rows and prompts have surprised by as much as is their share of the pass.
+        What it says of the rows is not believed: passes beside a long prompt tell the two hardly apart.
         """
         if seconds <= 0.0:
             return
@@ -92,10 +92,7 @@ class PassCosts:
             self.prompts.begin({whole: max(seconds - passing, _LEAST_READING * seconds)})
             return
         expected = passing + self.prompts.seconds(chunks)
-        surprise = min(seconds / expected, _LARGEST_RATIO) - 1.0
-        self.prompts.learn(chunks, surprise, expected)
-        if rows and passing:
-            self.observe(rows, passing * (1.0 + surprise * passing / expected), num_drafting)
+        self.prompts.learn(chunks, min(seconds / expected, _LARGEST_RATIO) - 1.0, expected)
 
     def forget(self, keep: float) -> None:
         """Move the paces beside drafts towards the pace without: what is not seen for long is taken to cost nothing."""

@@ -43,7 +43,14 @@ def room(costs: PassCosts, most: int, rows: float, num_drafting: float = 0) -> R
     without = costs.seconds(rows, num_drafting)
     if not rows or not without:
         return Room(most)
-    return Room(most, max(BOUND_PASSES * without, BOUND_SECONDS) - without)
+    return within(costs, most, max(BOUND_PASSES * without, BOUND_SECONDS) - without)
+
+
+def within(costs: PassCosts, most: int, seconds: float) -> Room:
+    """Room for so many seconds; before reading was observed, a token is taken to cost what a pass of one row does."""
+    if not costs.prompts.known and costs.known:
+        most = min(most, max(LEAST_CHUNK, int(seconds / costs.seconds(1))))
+    return Room(most, seconds)
 
 
 def shares(prompts: Sequence[Waiting], space: Room, costs: PromptCosts) -> list[int]:
