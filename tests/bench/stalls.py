@@ -3,11 +3,11 @@
     python -m tests.bench.stalls [--turns 8] [--model smollm2:target] [--out tests/bench/results/stalls]
 
 In process, no Ray, no speculation. `first come` reads as much of the prompt in every pass as it may, and prompts one
-after another; `bounded` is what the engine does (`core.policy.prompt_share`). They take turns on the same engine, whose
-estimates of a pass both leave as they find them right. Every prompt is of random tokens, so that nothing is remembered.
+after another; `bounded` is what the engine does (`core.policy.prompt_share`). They take turns on the same engine. Every
+prompt is of random tokens, so that nothing is remembered.
 
-In a turn each has streams running when a prompt arrives; then streams that begin together with a prompt, until all are
-done; then a short question a moment after a prompt, with nothing else running. At last the question alone.
+In a turn each has streams running when a prompt arrives; then answers that begin together with a prompt, until all are
+done; then a short question a moment after a prompt, with nothing else running; and at last the question alone.
 """
 
 from __future__ import annotations
@@ -124,7 +124,10 @@ class Asking:
 
 
 class Measured:
-    """Seconds between tokens of all streams beside a prompt, by contender and prompt tokens; and durations by what."""
+    """Seconds between tokens of streams: beside a prompt, by contender and prompt tokens, and `alone`.
+
+    `durations` are those of the contenders, by what took so long.
+    """
 
     def __init__(self) -> None:
         self.gaps: dict[tuple[str, int], list[float]] = defaultdict(list)
