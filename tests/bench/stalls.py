@@ -183,16 +183,21 @@ def sharing(contender: str) -> Iterator[None]:
         yield
 
 
+def take_turn(asking: Asking, measured: Measured, contender: str, turn: int, lengths: Sequence[int]) -> None:
+    """All that a contender is measured by, once."""
+    with sharing(contender):
+        for length in lengths:
+            beside(asking, measured, contender, turn, length)
+        together(asking, measured, contender, turn, lengths[-1])
+        behind(asking, measured, contender, turn, lengths[-1])
+
+
 def measure(asking: Asking, lengths: Sequence[int], turns: int, progress: Progress) -> Measured:
-    measured, warm = Measured(), Measured()
+    measured = Measured()
     shown = progress.add_task("turns", total=1 + turns)
-    for turn in range(-1, turns):
+    for turn in range(-1, turns):  # the first lays out memory
         for contender in rotated([FIRST_COME, BOUNDED], turn):
-            with sharing(contender):
-                for length in lengths:
-                    beside(asking, warm if turn < 0 else measured, contender, turn, length)
-                together(asking, warm if turn < 0 else measured, contender, turn, lengths[-1])
-                behind(asking, warm if turn < 0 else measured, contender, turn, lengths[-1])
+            take_turn(asking, Measured() if turn < 0 else measured, contender, turn, lengths)
         progress.advance(shown)
     return measured
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from rich.progress import Progress
 
 from core.family import TARGET_DIR
 from core.model.causal_lm import load_model
@@ -15,7 +14,7 @@ from core.text.tokenizer import load_tokenizer
 from core.verify import batch
 from core.verify.engine import VerifyConfig
 from core.verify.verifier import Verifier
-from tests.bench.stalls import BOUNDED, FIRST_COME, Asking, as_json, first_come, measure, sharing, table
+from tests.bench.stalls import BOUNDED, FIRST_COME, Asking, Measured, as_json, first_come, sharing, table, take_turn
 
 
 def test_first_come_fills_the_chunk_in_order_whatever_it_takes() -> None:
@@ -37,17 +36,17 @@ def test_a_turn_measures_everything_it_names() -> None:
     load = partial(load_model, TARGET_DIR, dtype=torch.float32, num_pages=64)
     verifier = Verifier(load, tokenizer, VerifyConfig(max_sessions=8, prefill_chunk=32))
     verifier.start()
+    measured = Measured()
     try:
-        measured = measure(Asking(verifier, tokenizer.num_valid), [60], 1, Progress(disable=True))
+        asking = Asking(verifier, tokenizer.num_valid)
+        for contender in (FIRST_COME, BOUNDED):
+            take_turn(asking, measured, contender, 0, [60])
     finally:
         verifier.stop()
     assert set(measured.gaps) == {(FIRST_COME, 60), (BOUNDED, 60)}
     assert all(measured.gaps.values())
     text = table(measured)
-    for name in (
-        "beside 90 tokens, bounded",
-        "short answer behind 90 tokens",
-        "4 answers of 64 tokens and 90 tokens read",
-    ):
-        assert f"| {name} |" in text
+    assert "| beside 60 tokens, bounded |" in text
+    assert "| short answer behind 60 tokens |" in text
+    assert "| 4 answers of 64 tokens and 60 tokens read |" in text
     assert set(as_json(measured)) == {"between_tokens", "between_tokens_alone", "durations"}
