@@ -93,7 +93,12 @@ class Target(Section):
         ge=1,
         description="tokens in the KV cache, at least one whole context; by default `max_sessions` whole contexts",
     )
-    prefill_chunk: int = Field(256, ge=16, description="prompt tokens a pass may prefill beside running generations")
+    prefill_chunk: int = Field(
+        256,
+        ge=16,
+        description="most prompt tokens of a pass; one that carries running answers reads fewer, so that it takes at "
+        "most 50 ms or four times as long as without",
+    )
     max_queued: int = Field(
         64, ge=1, description="prompts that wait per ingress replica, beside `max_sessions` that run; more get a 503"
     )

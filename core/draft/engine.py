@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 from core.draft.lookahead import LITTLE_MORE, MOST_LINES, PAUSE, likely_verdicts
-from core.draft.proposer import Drawn, Part, Proposer
+from core.draft.proposer import Part, Proposer
 from core.draft.session import DraftSession, Line, State
 from core.draft.token_confidence import Confidence
 from core.errors import OutOfPages
+from core.generation import MAX_SPECULATIVE_TOKENS
 from core.model.base import Model, Rows
 from core.model.draft_tokens import DraftToken
 from core.policy.cost_model import PassCosts
 from core.policy.latency import Smoothed
+from core.policy.prompt_costs import Chunk
+from core.policy.prompt_share import BOUND_PASSES, Room, Waiting, follows, shares, within
 from core.wire.messages import MOST_BRANCHES, Close, Commit, OpenSession, Propose
 
 
@@ -47,6 +50,8 @@ class DraftEngine:
         self._clock = clock
         self._round = Smoothed(config.first_repeat / 3)
         self._costs = PassCosts()  # of a pass by its lines
+        self._at_once = min(config.prefill_chunk, 1 + MAX_SPECULATIVE_TOKENS)  # tokens: what a verdict brings
+        self._reads = False  # whether the last pass read prompts
         self._min_survival = 0.0  # of the last Commit, for sessions that have had none
         self._sessions: dict[int, DraftSession] = {}
         self._numbers = count(-1, -1)  # of branches in the model; sessions count upwards
@@ -158,22 +163,38 @@ class DraftEngine:
         return max(0.0, next_at - self._clock())
 
     def step(self) -> None:
-        """Draft a token or more for every unfinished line, or read a chunk of its prompt."""
-        parts = [Part(session, line, self._rows(session, line)) for session, line in self._unfinished()]
-        if not parts:
-            return
+        """Draft a token or more for every unfinished line, or read chunks of prompts; where both wait, in turn."""
+        unfinished = [(session, line, self._unread(session, line)) for session, line in self._unfinished()]
+        reading = [(session, chunk) for session, _, chunk in unfinished if chunk.tokens > self._at_once]
+        self._reads = bool(reading) and (len(reading) == len(unfinished) or not self._reads)
+        if self._reads:
+            parts = self._chunks(reading)
+        else:
+            parts = [
+                Part(session, line, self._rows(session, line, chunk))
+                for session, line, chunk in unfinished
+                if chunk.tokens <= self._at_once
+            ]
+        if parts:
+            self._compute(parts)
+
+    def _compute(self, parts: Sequence[Part]) -> None:
+        read = [Chunk(len(part.rows.tokens), self._model.num_cached(part.line.number)) for part in parts]
         began, before = self._clock(), [len(part.line.chain) for part in parts]
-        drawn = Drawn(0, 0)
+        self.counts["steps"] += 1
         try:
             drawn = self._pass(parts)
         except OutOfPages:
             if not self._drop_branches():
                 raise
+            return
+        seconds = self._clock() - began
         for part, length in zip(parts, before, strict=True):
             self.counts["drafted" if part.line is part.session.line else "prepared"] += len(part.line.chain) - length
-        if drawn.tokens:
-            self._costs.observe(drawn.lines, (self._clock() - began) / drawn.tokens)
-        self.counts["steps"] += 1
+        if not any(part.rows.num_logits for part in parts):
+            self._costs.observe_reading(0, read, seconds)
+        elif drawn.tokens and not self._reads:
+            self._costs.observe(drawn.lines, seconds / drawn.tokens)
 
     def _unfinished(self) -> list[tuple[DraftSession, Line]]:
         """The lines of the next pass; proposals come before branches."""
@@ -229,14 +250,40 @@ class DraftEngine:
         for line in lines:
             self._model.close(line.number)
 
-    def _rows(self, session: DraftSession, line: Line) -> Rows:
-        """The next uncached tokens, with logits once they reach the end of the chain."""
-        length = session.length(line)
+    def _unread(self, session: DraftSession, line: Line) -> Chunk:
+        """The tokens of the line that are not cached."""
         if line is session.line:
             self._fit(session)
-        begin = session.start + self._model.num_cached(line.number)
-        end = min(length, begin + self.config.prefill_chunk)
-        return Rows(line.number, session.tokens(line, begin, end), int(end == length))
+        begin = self._model.num_cached(line.number)
+        return Chunk(session.length(line) - session.start - begin, begin)
+
+    def _chunks(self, reading: Sequence[tuple[DraftSession, Chunk]]) -> list[Part]:
+        """Parts of prompts, in the order in which their sessions joined.
+
+        They take as long as half a round of the others, who may be asked for a proposal meanwhile, or as a few tokens.
+        """
+        waiting, before = list[Waiting](), list[Sequence[int]]()
+        for session, (unread, read) in reading:
+            tokens = session.committed[session.start :]
+            waiting.append(Waiting(unread, read, follows(tokens, read, before)))
+            before.append(tokens)
+        others = len(self._sessions) - len(reading)
+        space = Room(self.config.prefill_chunk)
+        if others:
+            bound = max(self._round.mean / 2, BOUND_PASSES * self._costs.seconds(others))
+            space = within(self._costs, self.config.prefill_chunk, bound)
+        given = shares(waiting, space, self._costs.prompts)
+        return [
+            Part(session, session.line, self._rows(session, session.line, Chunk(tokens, chunk.depth)))
+            for (session, chunk), tokens in zip(reading, given, strict=True)
+            if tokens
+        ]
+
+    def _rows(self, session: DraftSession, line: Line, chunk: Chunk) -> Rows:
+        """A chunk of the line's uncached tokens, with logits if it reaches the end of the chain."""
+        begin = session.start + chunk.depth
+        end = begin + chunk.tokens
+        return Rows(line.number, session.tokens(line, begin, end), int(end == session.length(line)))
 
     def _fit(self, session: DraftSession) -> None:
         """Keep the main line within the context, and reuse what other sessions have computed."""

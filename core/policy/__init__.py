@@ -1,7 +1,8 @@
 """When and how much to draft, made of estimates of acceptance, latency and pass costs; and whose draft it should be.
 
 `draft_policy.DraftPolicy` states the rule of the verifier. `acceptance`, `latency` and `cost_model` hold the three
-estimates it weighs. `rerouting` chooses the slot of an answer and corrects the choice. The room is pure: no clock,
+estimates it weighs. `prompt_share` says how much of waiting prompts a pass reads, by what `prompt_costs` has learned
+that they cost. `rerouting` chooses the slot of an answer and corrects the choice. The room is pure: no clock,
 thread or socket, so that recorded rounds and answers can be replayed through it (`tests.bench.policy`,
 `tests.bench.paper`). It imports no other rooms but `core.model`, and of `core.tasks` the name of the general slot.
 

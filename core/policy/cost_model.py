@@ -3,22 +3,25 @@
 A pass costs shape(rows) x pace(num_drafting). The shape is profiled before there is work and hardly changes. The pace
 follows the machine: one slowed down by others is slow for passes of all sizes. Drafts that share cores or memory with
 the target slow it down, too, by an amount that only passes beside them show. Drafts with devices of their own cost
-nothing, and all paces are one.
+nothing, and all paces are one. What a pass reads of prompts beside its rows is added (`core.policy.prompt_costs`).
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from core.model.base import Model, Rows
+from core.policy.prompt_costs import Chunk, PromptCosts
 
 PROFILED_ROWS = (*range(1, 17), 20, 24, 32, 48, 64)
+PROFILED_CHUNK, PROFILED_CHUNKS = 64, 5  # tokens of a prompt that are read, and how often
 _TURNS = 3  # the first also lays out memory
 _PACE_GAIN, _SHAPE_GAIN = 1 / 8, 1 / 32
+_LEAST_READING = 1 / 8  # of the seconds of the first pass that reads
 _LARGEST_RATIO = 2.0  # of observed to expected seconds; a pass beyond was interrupted
 _SESSION = -1
 
@@ -54,6 +57,7 @@ class PassCosts:
     """Seconds of a pass. More rows never cost less, nor more than in proportion; more drafting never costs less."""
 
     def __init__(self) -> None:
+        self.prompts = PromptCosts()
         self._shape: dict[int, float] = {}  # size -> seconds at pace 1
         self._paces: dict[int, float] = {0: 1.0}  # by the bit length of num_drafting
         self._curve = _Curve.through({})
@@ -74,6 +78,21 @@ class PassCosts:
             self._paces[bucket] = pace * (1.0 + _PACE_GAIN * beyond)
             self._shape[size] = known * (1.0 + _SHAPE_GAIN * beyond)
         self._curve = _Curve.through(self._shape)
+
+    def observe_reading(self, rows: int, chunks: Sequence[Chunk], seconds: float, num_drafting: int = 0) -> None:
+        """Count a pass over `rows` of answers, or none, that read chunks of prompts beside them.
+
+        What it says of the rows is not believed: passes beside a long prompt tell the two hardly apart.
+        """
+        if seconds <= 0.0:
+            return
+        passing = self.seconds(rows, num_drafting)
+        if not self.prompts.known:
+            whole = Chunk(sum(chunk.tokens for chunk in chunks), min(chunk.depth for chunk in chunks))
+            self.prompts.begin({whole: max(seconds - passing, _LEAST_READING * seconds)})
+            return
+        expected = passing + self.prompts.seconds(chunks)
+        self.prompts.learn(chunks, min(seconds / expected, _LARGEST_RATIO) - 1.0, expected)
 
     def forget(self, keep: float) -> None:
         """Move the paces beside drafts towards the pace without: what is not seen for long is taken to cost nothing."""
@@ -105,10 +124,16 @@ class PassCosts:
 def profile(model: Model, clock: Callable[[], float], costs: PassCosts) -> None:
     """Observe the quickest of some passes of each size; the model must hold no sessions, and holds none after."""
     sizes = [rows for rows in PROFILED_ROWS if rows < model.context]
+    num_chunks = min(PROFILED_CHUNKS, (model.context - 1) // PROFILED_CHUNK)
+    chunks = [Chunk(PROFILED_CHUNK, PROFILED_CHUNK * number) for number in range(num_chunks)]
     model.open(_SESSION)
     try:
         for rows, seconds in _quickest(model, clock, sizes).items():
             costs.observe(rows, seconds)
+        read, passing = _quickest_reading(model, clock, chunks), costs.seconds(0)
+        if read and passing:
+            reading = {chunk: max(taken - passing, _LEAST_READING * taken) for chunk, taken in read.items()}
+            costs.prompts.begin(reading)
     finally:
         model.close(_SESSION)
 
@@ -121,6 +146,18 @@ def _quickest(model: Model, clock: Callable[[], float], sizes: list[int]) -> dic
             model.forward([Rows(_SESSION, [0] * rows, rows)]).argmax(-1).tolist()
             quickest[rows] = min(quickest[rows], clock() - began)
             model.rollback(_SESSION, 0)
+    return quickest
+
+
+def _quickest_reading(model: Model, clock: Callable[[], float], chunks: Sequence[Chunk]) -> dict[Chunk, float]:
+    """Seconds of passes that read one prompt, chunk after chunk."""
+    quickest = dict.fromkeys(chunks, math.inf)
+    for _ in range(_TURNS - 1):  # most of the memory is laid out
+        for chunk in chunks:
+            began = clock()
+            model.forward([Rows(_SESSION, [0] * chunk.tokens, 1)]).argmax(-1).tolist()
+            quickest[chunk] = min(quickest[chunk], clock() - began)
+        model.rollback(_SESSION, 0)
     return quickest
 
 

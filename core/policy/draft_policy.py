@@ -25,6 +25,8 @@ from typing import NamedTuple, TypeVar
 from core.policy.acceptance import AcceptanceEstimate
 from core.policy.cost_model import PassCosts
 from core.policy.latency import DraftLatency
+from core.policy.prompt_costs import Chunk
+from core.policy.prompt_share import room
 
 CLEARLY = 1.02  # times the goodput of drafting nothing: a lesser gain may be luck
 FORGET_PASSES = 640  # after which an estimate that is not renewed has 1/e of its weight
@@ -175,14 +177,19 @@ class DraftPolicy:
         budgets = [*self.plan(met, sessions), *self.plan([never_met], sessions)]
         return {name: not budget.num_tokens for name, budget in zip([*self._adapters, OTHERS], budgets, strict=True)}
 
-    def seconds_to_wait(self, sessions: Sequence[Readiness], num_drafting: int) -> float:
-        """Seconds to wait for further proposals before the next pass; 0 means to begin it now."""
+    def seconds_to_wait(self, sessions: Sequence[Readiness], num_drafting: int, unread: Sequence[Chunk] = ()) -> float:
+        """Seconds to wait for further proposals before the next pass; 0 means to begin it now.
+
+        The pass will read of the `unread` prompts what it has room for.
+        """
         arrivals = sorted({session.arrival for session in sessions if session.arrival > _INSTANT})
         if not arrivals or not self.costs.known:
             return 0.0
-        best_wait, best_rate = 0.0, CLEARLY * self._goodput(_load_after(sessions, 0.0, num_drafting))
+        now = _load_after(sessions, 0.0, num_drafting)
+        reading = min(self.costs.prompts.seconds(unread), room(self.costs, 0, now.rows, num_drafting).seconds)
+        best_wait, best_rate = 0.0, CLEARLY * self._goodput(now, reading=reading)
         for arrival in arrivals:
-            rate = self._goodput(_load_after(sessions, arrival, num_drafting))
+            rate = self._goodput(_load_after(sessions, arrival, num_drafting), reading=reading)
             if rate > best_rate:
                 best_wait, best_rate = arrival, rate
         return max([best_wait, *(session.arrival for session in sessions if session.required)])
@@ -195,10 +202,10 @@ class DraftPolicy:
         per_wait = group.latency.per_token / (others.num_drafting + group.num_sessions)
         return DraftBudget(rates.index(best), min(1.0, best * (per_row + per_wait)))
 
-    def _goodput(self, one: _Load, other: _Load = _NOTHING) -> float:
-        """Tokens a second of both together."""
+    def _goodput(self, one: _Load, other: _Load = _NOTHING, reading: float = 0.0) -> float:
+        """Tokens a second of both together, in a pass that takes so many seconds for prompts beside them."""
         wait = max(other.wait, one.wait)
-        seconds = wait + self.costs.seconds(one.rows + other.rows, one.num_drafting + other.num_drafting)
+        seconds = wait + reading + self.costs.seconds(one.rows + other.rows, one.num_drafting + other.num_drafting)
         return (one.tokens + other.tokens) / seconds
 
 

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from core.generation import Source
 from core.model.base import Model, Rows
+from core.policy.cost_model import PassCosts
+from core.policy.prompt_costs import Chunk
+from core.policy.prompt_share import Room, Waiting, follows, room, shares
 from core.verify.scheduler import Scheduler
 from core.verify.session import VerifySession
 
@@ -14,7 +17,8 @@ from core.verify.session import VerifySession
 class ScheduledRows(NamedTuple):
     """One session's part: tokens that follow its cached ones, the last `proposals` of them uncommitted.
 
-    `source` has proposed them. `scored` of the rows are of a prompt whose logits are wanted; they come first.
+    `source` has proposed them. `reads` is the chunk of a prompt that they are, if it is one; `scored` of its rows, the
+    first, are those whose logits are wanted.
     """
 
     session: VerifySession
@@ -23,25 +27,46 @@ class ScheduledRows(NamedTuple):
     num_logits: int
     source: Source = "draft"
     scored: int = 0
+    reads: Chunk | None = None
 
     @property
     def rows(self) -> Rows:
         return Rows(self.session.number, self.tokens, self.num_logits)
 
 
-def gather(sessions: Scheduler, model: Model, prefill_chunk: int) -> list[ScheduledRows]:
-    """The next rows of every running session. Prompts share `prefill_chunk` tokens, in the order of admission."""
-    feeds: list[ScheduledRows] = []
+def gather(
+    sessions: Scheduler, model: Model, costs: PassCosts, most: int, num_drafting: int = 0
+) -> list[ScheduledRows]:
+    """The next rows of every running session, and of prompts as much as `core.policy.prompt_share` allows, `most`."""
+    feeds, reading = list[ScheduledRows](), list[VerifySession]()
     for session in sessions.leading():
-        tokens, cached = session.chain.tokens, model.num_cached(session.number)
-        if session.length - cached == 1:
+        if session.length - model.num_cached(session.number) == 1:
             source, proposals, _ = session.proposal()
-            feeds.append(ScheduledRows(session, [tokens[-1], *proposals], proposals, 1 + len(proposals), source))
-        elif prefill_chunk > 0:
-            cached = sessions.recall(session)
-            chunk = tokens[cached : cached + prefill_chunk]
-            prefill_chunk -= len(chunk)
-            drawn = int(cached + len(chunk) == session.length)
-            scored = len(chunk) - drawn if session.scores_prompt else 0
-            feeds.append(ScheduledRows(session, chunk, (), scored + drawn, scored=scored))
+            tokens = [session.chain.tokens[-1], *proposals]
+            feeds.append(ScheduledRows(session, tokens, proposals, len(tokens), source))
+        else:
+            reading.append(session)
+    space = room(costs, most, sum(len(feed.tokens) for feed in feeds), num_drafting)
+    return [*feeds, *_chunks(sessions, reading, space, costs)]
+
+
+def _chunks(
+    sessions: Scheduler, reading: Sequence[VerifySession], space: Room, costs: PassCosts
+) -> list[ScheduledRows]:
+    """Parts of prompts, which come in the order of their admission."""
+    waiting, before = list[Waiting](), list[Sequence[int]]()
+    for session in reading:
+        tokens, cached = session.chain.tokens, sessions.recall(session)
+        shared = not session.scores_prompt and follows(tokens, cached, before)
+        waiting.append(Waiting(session.length - cached, cached, shared))
+        before.append(tokens)
+    feeds = list[ScheduledRows]()
+    for session, prompt, length in zip(reading, waiting, shares(waiting, space, costs.prompts), strict=True):
+        if not length:
+            continue
+        tokens = session.chain.tokens[prompt.read : prompt.read + length]
+        drawn = int(length == prompt.unread)
+        scored = length - drawn if session.scores_prompt else 0
+        read = Chunk(length, prompt.read)
+        feeds.append(ScheduledRows(session, tokens, (), scored + drawn, scored=scored, reads=read))
     return feeds

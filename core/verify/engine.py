@@ -20,6 +20,7 @@ from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run, Voca
 from core.grammar.matching import Grammars
 from core.model.base import Model
 from core.policy.draft_policy import DraftPolicy, Readiness
+from core.policy.prompt_costs import Chunk
 from core.sampling.sampler import Sampling, sample
 from core.verify.batch import ScheduledRows, gather
 from core.verify.commit import Chain
@@ -35,7 +36,8 @@ from core.wire.messages import Close, Commit, Propose
 class VerifyConfig(NamedTuple):
     """Limits of the verify engine, lengths in tokens, times in seconds; and what is looked up to be proposed.
 
-    A draft proposes at most `num_speculative_tokens` for a pass, unless the request says how many.
+    A draft proposes at most `num_speculative_tokens` for a pass, unless the request says how many. Of prompts a pass
+    reads at most `prefill_chunk` tokens; beside running answers fewer (`core.policy.prompt_share`).
     """
 
     max_sessions: int = 32
@@ -43,6 +45,9 @@ class VerifyConfig(NamedTuple):
     prefill_chunk: int = 256
     draft_lease: float = 2.0
     lookup: LookupConfig = LookupConfig()
+
+
+_READING = Readiness(0.0, 1.0, 1.0, 0, 0)  # a session whose prompt is read: its tokens are counted apart
 
 
 class _Drawn(NamedTuple):
@@ -137,8 +142,13 @@ class VerifyEngine:
         self._look_up()
         now = self._clock()
         leading = self._sessions.leading()
-        ready = [self._readiness(session, now) for session in leading]
-        seconds = self.policy.seconds_to_wait(ready, _num_drafting(leading)) if ready else None
+        unread = [self._unread(session) for session in leading]
+        ready = [
+            _READING if chunk else self._links.readiness(session, now)
+            for session, chunk in zip(leading, unread, strict=True)
+        ]
+        chunks = [chunk for chunk in unread if chunk]
+        seconds = self.policy.seconds_to_wait(ready, _num_drafting(leading), chunks) if ready else None
         self._links.idle = seconds != 0.0
         if seconds is None:
             self._waiting_since = self._ended = None
@@ -208,11 +218,11 @@ class VerifyEngine:
         self._sessions.remove(session)
         self._links.leave(session)
 
-    def _readiness(self, session: VerifySession, now: float) -> Readiness:
-        uncached = session.length - self._model.num_cached(session.number)
-        if uncached > 1:
-            return Readiness(0.0, 1.0, 1.0, min(uncached, self.config.prefill_chunk), 0)
-        return self._links.readiness(session, now)
+    def _unread(self, session: VerifySession) -> Chunk | None:
+        """What a pass could read of its prompt; None if its next token is drawn."""
+        cached = self._model.num_cached(session.number)
+        unread = session.length - cached
+        return Chunk(min(unread, self.config.prefill_chunk), cached) if unread > 1 else None
 
     def _look_up(self) -> None:
         """Guess for the sessions that have progressed; not in a pass, after which drafts are to be told at once."""
@@ -225,7 +235,7 @@ class VerifyEngine:
 
     def _forward(self) -> tuple[list[ScheduledRows], torch.Tensor]:
         """Compute a pass over as many sessions as have room; returns its batch and logits [sum of num_logits, V]."""
-        while feeds := gather(self._sessions, self._model, self.config.prefill_chunk):
+        while feeds := self._gather():
             try:
                 logits = self._model.forward([feed.rows for feed in feeds])
             except OutOfPages:
@@ -237,6 +247,10 @@ class VerifyEngine:
             self.counts["steps"] += 1
             return feeds, logits
         return [], torch.empty(0)
+
+    def _gather(self) -> list[ScheduledRows]:
+        num_drafting = _num_drafting(self._sessions.leading())
+        return gather(self._sessions, self._model, self.policy.costs, self.config.prefill_chunk, num_drafting)
 
     def _draw(
         self, drawn: Sequence[_Drawn], feeds: Sequence[ScheduledRows], logits: torch.Tensor
@@ -311,10 +325,16 @@ class VerifyEngine:
         self._waiting_since, self._ended = None, ended
         self.counts["waiting_us"] += round(1e6 * waited)
         self.counts["stepping_us"] += round(1e6 * (ended - began))
-        if feeds:
-            rows = sum(len(feed.tokens) for feed in feeds)
-            self.policy.costs.observe(rows, ended - since - waited, _num_drafting(feed.session for feed in feeds))
-            self.policy.observe_pass(len(feeds))
+        if not feeds:
+            return
+        seconds, num_drafting = ended - since - waited, _num_drafting(feed.session for feed in feeds)
+        chunks = [feed.reads for feed in feeds if feed.reads]
+        rows = sum(len(feed.tokens) for feed in feeds if not feed.reads)
+        if chunks:
+            self.policy.costs.observe_reading(rows, chunks, seconds, num_drafting)
+        else:
+            self.policy.costs.observe(rows, seconds, num_drafting)
+        self.policy.observe_pass(len(feeds))
 
     def _count(self, run: Run) -> None:
         self.counts["tokens"] += len(run.tokens)

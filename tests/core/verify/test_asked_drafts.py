@@ -10,6 +10,7 @@ from msgspec import structs
 
 from core.draft.engine import DraftConfig, DraftEngine
 from core.model.base import Rows
+from core.policy.cost_model import profile
 from core.policy.draft_policy import FORGET_PASSES
 from core.verify.engine import VerifyConfig
 from core.verify.sources import DRAFTS_ALONE
@@ -61,6 +62,7 @@ def test_where_rows_are_dear_many_sessions_go_without_proposals_and_the_last_one
         simulation.clock.now += PASS * (0.6 + 0.05 * sum(len(rows.tokens) for rows in batch))
 
     simulation.target.model.on_forward = dear_by_the_row
+    profile(simulation.target.model, simulation.clock, simulation.target.engine.policy.costs)
     lengths = [400] + 15 * [150]
     numbers = [simulation.generate(request(length)) for length in lengths]
     draft = simulation.draft(PASS / 50, PartlyRight(3))
