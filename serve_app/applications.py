@@ -16,6 +16,7 @@ from ray.serve.schema import ApplicationStatus
 
 from core.model.cpu.openmp import TEAM
 from serve_app.access.keys import check
+from serve_app.access_config import KEYED
 from serve_app.config import CORE, ROLLOUT, Actors, load_config
 from serve_app.deployments.bundle_applications import QUIET, bundle_targets, deployment, draft_application, target
 from serve_app.deployments.ingress import SpeculativeIngress
@@ -36,10 +37,13 @@ def core_application(served: ServedModels) -> Application:
         max_queued_requests=config.target.max_queued,
         environment={} if config.target.threads == 1 else TEAM,
     ).bind(config)
-    ingress = deployment(
-        SpeculativeIngress, config.ingress.actors, max_ongoing_requests=config.ingress.max_ongoing_requests
-    )
     keys = {} if config.ingress.keys is None else check(config.ingress.keys)
+    ingress = deployment(
+        SpeculativeIngress,
+        config.ingress.actors,
+        max_ongoing_requests=config.ingress.max_ongoing_requests,
+        environment={} if config.ingress.keys is None else {KEYED: "1"},
+    )
     return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
 
 
@@ -73,6 +77,7 @@ def targets(served: ServedModels) -> list[RunTarget]:
 def run(served: ServedModels, host: str, port: int) -> Iterator[int]:
     """Deploy everything on the Ray cluster this process is connected to, and yield how many applications run so far.
 
+    A Serve that already runs there keeps its own `host` and `port`, whatever is given: see `operations.serve_listener`.
     Raises `RuntimeError` if one cannot be deployed.
     """
     serve.start(http_options={"host": host, "port": port}, logging_config=QUIET)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from core.errors import ConfigError, TaskSpecError
-from serve_app.local_cluster import RunningService, log_options, running_services, silence_ray, use_token
+from serve_app.local_cluster import (
+    RunningService,
+    log_options,
+    on_loopback,
+    running_services,
+    silence_ray,
+    use_token,
+)
 
 
 class NotReached(TaskSpecError):
@@ -32,10 +40,12 @@ def connect_to_service(address: str | None) -> None:
     """
     services = running_services()
     address = address or _only(services).address
-    for service in services:
-        if service.address == address:
-            use_token(service.token_file)
-    connect(address)
+    with ExitStack() as joining:
+        for service in services:
+            if service.address == address:
+                use_token(service.token_file)
+                joining.enter_context(on_loopback())
+        connect(address)
 
 
 def jobs_of_service() -> str:

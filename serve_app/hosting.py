@@ -58,26 +58,23 @@ def local_service(
                 cluster.close()
 
 
-class ClusterService(NamedTuple):
-    """A service that outlives this command: its base URL, and the command that takes it down."""
-
-    url: str
-    takedown: str
-
-
-def cluster_service(served: ServedModels, host: str, port: int, address: str, console: Console) -> ClusterService:
-    """Deploy on the Ray cluster at `address`, which keeps the service running.
-
-    Raises `NotReached` and `StartFailed`.
-    """
+def join(address: str, console: Console) -> str:
+    """Connect to the Ray cluster at `address`; the command that ends its Serve. Raises `NotReached`."""
     with step(console, f"Connecting to the Ray cluster at {address}", "Connected"):
         cluster = connect(address)
+    token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+    return f"{token}serve shutdown --yes --address http://{cluster.dashboard_url}"
+
+
+def cluster_service(served: ServedModels, host: str, port: int, console: Console) -> str:
+    """Deploy on the Ray cluster that was joined, which keeps the service running; the service's base URL.
+
+    Where a Serve already runs there, `host` and `port` are its own. Raises `StartFailed`.
+    """
     import ray
 
     head = ray.get_runtime_context().gcs_address.rpartition(":")[0]
-    url = _deploy(served, host, port, head if host in LOOPBACK_OF else host, console)
-    token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""
-    return ClusterService(url, f"{token}serve shutdown --yes --address http://{cluster.dashboard_url}")
+    return _deploy(served, host, port, head if host in LOOPBACK_OF else host, console)
 
 
 def drain() -> None:

@@ -11,7 +11,7 @@ import pytest
 from core.errors import ConfigError
 from serve_app import connection, local_cluster
 from serve_app.connection import connect_to_service
-from serve_app.local_cluster import RunningService, running_services
+from serve_app.local_cluster import CLUSTERS, RunningService, running_services
 
 FIRST, SECOND = "127.0.0.1:6001", "127.0.0.1:6002"
 
@@ -78,6 +78,18 @@ def test_another_cluster_is_reached_with_the_token_of_the_environment(here: Path
     connect_to_service("auto")
     assert reached == ["auto"]
     assert os.environ["RAY_AUTH_TOKEN"] == "of another cluster"
+
+
+def test_a_service_here_is_joined_on_loopback_and_another_cluster_is_not(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray would look for it at the network's address, where it does not listen."""
+    announced(here, "first", FIRST, os.getpid())
+    loopback: list[bool] = []
+    monkeypatch.setattr(connection, "connect", lambda _: loopback.append(os.environ.get(CLUSTERS) == "0"))
+    connect_to_service(FIRST)
+    connect_to_service("auto")
+    assert loopback == [True, False]
 
 
 @pytest.mark.usefixtures("here")
