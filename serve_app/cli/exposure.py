@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PORT = 8000
+REMEDIES = (
+    "Make one: `taskspec keys add NAME --file keys`, and add --keys keys.\n"
+    "If a firewall or a proxy decides who reaches it, add --insecure instead."
+)
 
 
 def with_keys(config: ServiceConfig, file: Path) -> ServiceConfig:
@@ -38,9 +42,7 @@ def check_exposure(config: ServiceConfig, host: str, *, insecure: bool) -> None:
         check(config.ingress.keys)
     elif not (insecure or is_loopback(host)):
         raise ConfigError(
-            f"--host {host} would serve everybody who reaches this machine, as the service has no API keys.\n"
-            "Make one: `taskspec keys add NAME --file keys`, and add --keys keys.\n"
-            "If a firewall or a proxy decides who reaches it, add --insecure instead."
+            f"--host {host} would serve everybody who reaches this machine, as the service has no API keys.\n{REMEDIES}"
         )
 
 
@@ -77,9 +79,7 @@ def joined_listener(
         )
     if not is_loopback(running.host):
         raise ConfigError(
-            f"{where}, so it would serve everybody who reaches it, as the service has no API keys.\n"
-            "Make one: `taskspec keys add NAME --file keys`, and add --keys keys.\n"
-            "If a firewall or a proxy decides who reaches it, add --insecure instead."
+            f"{where}. It would serve everybody who reaches it, as the service has no API keys.\n{REMEDIES}"
         )
     return running
 
