@@ -9,6 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from core.settings import AbsolutePath, Section
 
+KEYED = "TASKSPEC_KEYED"  # in the environment of ingress replicas that ask for keys, where operators' commands see it
+
 
 class ApiKeys(Section):
     """The API keys that the HTTP server accepts: those of a file, of an environment variable, or of both."""

@@ -19,6 +19,7 @@ from ray.serve.schema import ApplicationStatus
 from core.errors import TaskSpecError
 from core.model.cpu.openmp import TEAM
 from serve_app.access.keys import check
+from serve_app.access_config import KEYED
 from serve_app.config import CORE, ROLLOUT, Actors, load_config
 from serve_app.deployments.bundle_applications import QUIET, bundle_targets, deployment, draft_application, target
 from serve_app.deployments.failures import failure_of
@@ -46,8 +47,13 @@ def core_application(served: ServedModels) -> Application:
         request_router_config={"request_router_class": VerifierRouter},
         environment={} if config.target.threads == 1 else TEAM,
     ).bind(config)
-    ingress = deployment(SpeculativeIngress, config.ingress.actors, max_ongoing_requests=config.ingress_requests)
     keys = {} if config.ingress.keys is None else check(config.ingress.keys)
+    ingress = deployment(
+        SpeculativeIngress,
+        config.ingress.actors,
+        max_ongoing_requests=config.ingress_requests,
+        environment={} if config.ingress.keys is None else {KEYED: "1"},
+    )
     return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
 
 
@@ -91,6 +97,7 @@ def served_now() -> ServedModels | None:
 def run(applications: Sequence[RunTarget], host: str, port: int) -> Iterator[int]:
     """Deploy these on the Ray cluster this process is connected to, and yield how many of them run so far.
 
+    A Serve that already runs there keeps its own `host` and `port`, whatever is given: see `operations.serve_listener`.
     Where a service runs already, its ingress and its verifier are replaced last, when all else runs. Raises
     `DeployFailed` if one cannot be deployed; what would have come after it stays as it is.
     """

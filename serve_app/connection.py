@@ -1,12 +1,24 @@
-"""Connects a command to a running Ray: that of a service on this machine, or one that is named."""
+"""Connects a command to a running Ray: that of a service on this machine, or one that is named.
+
+To every command an address means the same. `auto` is the cluster that this machine is a node of, by `ray start` or by
+RAY_ADDRESS. Without one it is the Ray of the one `taskspec serve` here.
+"""
 
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import Any
 
 from core.errors import ConfigError, TaskSpecError
-from serve_app.local_cluster import RunningService, log_options, running_services, silence_ray, use_token
+from serve_app.local_cluster import (
+    RunningService,
+    log_options,
+    on_loopback,
+    running_services,
+    silence_ray,
+    use_token,
+)
 
 AUTO = "auto"
 TOKEN_HINT = "if it requires a token, set RAY_AUTH_MODE=token"
@@ -17,15 +29,24 @@ class NotReached(TaskSpecError):
 
 
 def connect(address: str) -> Any:
-    """Connect this process to the Ray cluster at `address`; what `ray.init` returns. Raises `NotReached`."""
+    """Connect this process to the Ray cluster at `address`; what `ray.init` returns.
+
+    Raises `NotReached`, and `ConfigError` for `auto` if several services are here.
+    """
     silence_ray()
     import ray
 
-    try:
-        return ray.init(address=address, **log_options())
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        # Ray finds out by itself that a token is needed only if the address is `auto`.
-        raise NotReached(f"no Ray cluster answers at {address} ({error}); {TOKEN_HINT}") from error
+    service = _service_at(address)
+    with ExitStack() as joining:
+        if service is not None:
+            use_token(service.token_file)
+            joining.enter_context(on_loopback())
+            address = service.address
+        try:
+            return ray.init(address=address, **log_options())
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            # Ray finds out by itself that a token is needed only if the address is `auto`.
+            raise NotReached(f"no Ray cluster answers at {address} ({error}); {TOKEN_HINT}") from error
 
 
 def connect_to_service(address: str | None) -> None:
@@ -33,7 +54,7 @@ def connect_to_service(address: str | None) -> None:
 
     Raises `NotReached`, and `ConfigError` if without an address there is no service here, or several.
     """
-    connect(meant(address or _only(running_services()).address))
+    connect(address or _only(running_services()).address)
 
 
 def jobs_at(address: str) -> str:
@@ -44,10 +65,10 @@ def jobs_at(address: str) -> str:
     """
     if address.startswith(("http://", "https://")):
         return address
-    address = meant(address)
-    for service in running_services():
-        if service.address == address:
-            return service.jobs
+    service = _service_at(address)
+    if service is not None:
+        use_token(service.token_file)
+        return service.jobs
     silence_ray()
     from ray.dashboard.utils import get_address_for_submission_client
 
@@ -57,19 +78,12 @@ def jobs_at(address: str) -> str:
         raise NotReached(f"no Ray cluster answers at {address} ({error}); {TOKEN_HINT}") from error
 
 
-def meant(address: str) -> str:
-    """The Ray that an address means to every command; this process uses its token if it is one of `taskspec serve`.
-
-    `auto` is the cluster that this machine is a node of, by `ray start` or by RAY_ADDRESS. Without one it is the Ray of
-    the one `taskspec serve` here. Raises `ConfigError` if several are.
-    """
+def _service_at(address: str) -> RunningService | None:
+    """The service of `taskspec serve` on this machine whose Ray `address` means."""
     services = running_services()
-    if address == AUTO and services and not _is_node():
-        address = _only(services).address
-    for service in services:
-        if service.address == address:
-            use_token(service.token_file)
-    return address
+    if address == AUTO:
+        return _only(services) if services and not _is_node() else None
+    return next((service for service in services if service.address == address), None)
 
 
 def _is_node() -> bool:

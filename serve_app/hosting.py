@@ -13,7 +13,7 @@ from rich.console import Console
 
 from core.errors import TaskSpecError
 from serve_app.config import Actors
-from serve_app.connection import connect, meant
+from serve_app.connection import connect
 from serve_app.deployments.served_models import ServedModels
 from serve_app.local_cluster import Jobs, announce, local_cluster
 from serve_app.terminal.progress import step
@@ -58,21 +58,21 @@ def local_service(
                 cluster.close()
 
 
-class ClusterService(NamedTuple):
-    """A service that outlives this command: its base URL, and the command that takes it down."""
-
-    url: str
-    takedown: str
-
-
-def cluster_service(served: ServedModels, host: str, port: int, address: str, console: Console) -> ClusterService:
-    """Deploy on the Ray cluster at `address`, which keeps the service running.
-
-    A service that runs there already is replaced, or runs again if the new one does not come up. Raises `NotReached`,
-    `ConfigError` if a node cannot read what it would load, before anything is changed, and `StartFailed`.
-    """
+def join(address: str, console: Console) -> str:
+    """Connect to the Ray cluster at `address`; the command that ends its Serve. Raises `NotReached`."""
     with step(console, f"Connecting to the Ray cluster at {address}", "Connected"):
-        cluster = connect(meant(address))
+        cluster = connect(address)
+    token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+    return f"{token}serve shutdown --yes --address http://{cluster.dashboard_url}"
+
+
+def cluster_service(served: ServedModels, host: str, port: int, console: Console) -> str:
+    """Deploy on the Ray cluster that was joined, which keeps the service running; the service's base URL.
+
+    A service that runs there already is replaced, or runs again if the new one does not come up. Where a Serve already
+    runs, `host` and `port` are its own. Raises `ConfigError` if a node cannot read what it would load, before anything
+    is changed, and `StartFailed`.
+    """
     import ray
 
     from serve_app.deployments import preflight
@@ -80,9 +80,7 @@ def cluster_service(served: ServedModels, host: str, port: int, address: str, co
     with step(console, "Asking the nodes for the models, keys and directories that they will read"):
         preflight.check(served)
     head = ray.get_runtime_context().gcs_address.rpartition(":")[0]
-    url = _replace(served, host, port, head if host in LOOPBACK_OF else host, console)
-    token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""
-    return ClusterService(url, f"{token}serve shutdown --yes --address http://{cluster.dashboard_url}")
+    return _replace(served, host, port, head if host in LOOPBACK_OF else host, console)
 
 
 def drain() -> None:

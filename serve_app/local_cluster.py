@@ -1,4 +1,4 @@
-"""A Ray cluster for one command, on this machine, with ports, directory and token of its own.
+"""A Ray cluster for one command, on loopback, with ports, directory and token of its own.
 
 It never joins a Ray that is already running. However the command ends (an error, Ctrl-C, SIGTERM, a closed terminal),
 no process or file of the cluster is left, jobs included.
@@ -44,6 +44,7 @@ SERVICE = "service.json"  # in the directory of a cluster that runs one
 PORTS = range(20_000, 30_000)
 _untaken = iter(secrets.SystemRandom().sample(PORTS, len(PORTS)))
 DEBUG = "TASKSPEC_DEBUG"  # the environment variable that is set if Ray's log lines are to be seen
+CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -156,6 +157,28 @@ def log_options() -> dict[str, Any]:
     return {"log_to_driver": shown, "logging_level": logging.INFO if shown else logging.CRITICAL}
 
 
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """Let a Ray that is started within listen on loopback only, with all its processes, or join such a Ray.
+
+    Ray puts the network's address in place of a loopback one, except where it has no clusters, only a Ray per machine:
+    on Windows and macOS, or as this variable says. Its processes inherit the variable, jobs included.
+    """
+    from ray._private import ray_constants
+
+    before, had_clusters = os.environ.get(CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[CLUSTERS] = "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False  # read from the variable when it was imported
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = had_clusters
+        if before is None:
+            del os.environ[CLUSTERS]
+        else:
+            os.environ[CLUSTERS] = before
+
+
 def silence_ray() -> None:
     """Keep Ray's own messages out of the terminal, unless they are shown; its failures arrive as exceptions.
 
@@ -226,7 +249,7 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboar
     # A closed terminal signals every process in it. Ray's inherit this mask and survive until they are stopped.
     unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
-        with nullcontext() if DEBUG in os.environ else _native_log(Path(directory, DRIVER_LOG)):
+        with on_loopback(), nullcontext() if DEBUG in os.environ else _native_log(Path(directory, DRIVER_LOG)):
             ray.init(
                 address="local",
                 num_cpus=(os.cpu_count() or 1) + math.ceil(cpus),

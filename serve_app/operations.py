@@ -18,9 +18,11 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve import get_deployment_handle
 from ray.serve._private.common import DeploymentID, RequestMetadata
 from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+from ray.serve.config import ProxyLocation
 from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetails, ServeInstanceDetails
 
 from core.errors import ConfigError, TaskSpecError
+from serve_app.access_config import KEYED
 from serve_app.config import CORE, ROLLOUT, router_application
 from serve_app.deployments.ingress_report import IngressReport, together
 from serve_app.deployments.rollout_report import RolloutReport
@@ -34,6 +36,14 @@ PATIENCE = 5.0  # seconds for a replica to answer
 
 class NoService(TaskSpecError):
     """The Ray cluster runs none."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Where Serve's proxies take HTTP requests, each on its node."""
+
+    host: str
+    port: int
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,33 @@ def service_status() -> ServiceStatus:
     deployed = datetime.fromtimestamp(core.last_deployed_time_s, UTC)
     parts = *_core_parts(core), *_of_bundles(applications, report)
     return ServiceStatus(deployed, report, parts, _rollout(applications))
+
+
+def serve_listener() -> Listener | None:
+    """The listener of the Serve on the Ray cluster of this process, which it keeps until it ends; None without a Serve.
+
+    Raises `ConfigError` if Serve takes no HTTP requests. What its public details say of host and port is not asked:
+    where they were left to Serve, they have other defaults there.
+    """
+    controller = _controller()
+    if controller is None:
+        return None
+    options, location = ray.get([controller.get_http_config.remote(), controller.get_proxy_location.remote()])
+    if options.host is None or location in (None, ProxyLocation.Disabled):
+        raise ConfigError(
+            "Serve runs on that cluster without HTTP proxies, so nothing would answer.\n"
+            "End it, which ends all its applications, and deploy again: `serve shutdown`."
+        )
+    return Listener(options.host, options.port)
+
+
+def asks_for_keys() -> bool:
+    """Whether the service on the Ray cluster of this process asks for API keys, also if none of its replicas runs."""
+    core = _applications().get(CORE)
+    ingress = None if core is None else core.deployments.get(INGRESS)
+    if ingress is None:
+        return False
+    return KEYED in ingress.deployment_config.ray_actor_options.runtime_env["env_vars"]
 
 
 def rollout_report() -> RolloutReport:
@@ -148,12 +185,19 @@ def _scalable(known: Mapping[str, Part], name: str, replicas: int) -> Part:
 
 def _applications() -> dict[str, ApplicationDetails]:
     """What runs on Serve, if it runs."""
-    try:
-        controller: Any = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
-    except ValueError:
+    controller = _controller()
+    if controller is None:
         return {}
     details = ServeInstanceDetails(**ray.get(controller.get_serve_instance_details.remote()))
     return dict(details.applications)
+
+
+def _controller() -> Any:
+    """The actor of Serve, None if Serve does not run."""
+    try:
+        return ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    except ValueError:
+        return None
 
 
 def _core_parts(core: ApplicationDetails) -> list[Part]:

@@ -14,6 +14,7 @@ scoring             acceptance of drafts on held-out traces
 make_draft          `taskspec draft make`: a draft for a target that has none
 vocabularies        the ids that a promoted draft's head is cut to, where that pays
 labelled_prompts    the router's training prompts; router_baselines: BERT-mini, nearest centroid
+lone_worker         a Ray Train run without a process group
 workers             work spread over the cluster; progress, progress_view: one view of all of it
 findings, report/   the figures of a retraining; the HTML page made from them
 cli, outcome, job   `taskspec retrain`, `stage`, `draft make`, `traces import`; results; a retraining as a Ray Job

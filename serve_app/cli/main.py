@@ -28,7 +28,14 @@ from serve_app.cli import bundles as bundles_cli
 from serve_app.cli import chat as chat_cli
 from serve_app.cli import keys as keys_cli
 from serve_app.cli import operations as operations_cli
-from serve_app.cli.exposure import check_exposure, open_to_this_command, with_keys
+from serve_app.cli.exposure import (
+    LOOPBACK,
+    PORT,
+    check_exposure,
+    joined_listener,
+    open_to_this_command,
+    with_keys,
+)
 from serve_app.config import ServiceConfig, load_config
 from serve_app.connection import jobs_at
 from serve_app.load import cli as load_cli
@@ -39,7 +46,6 @@ if TYPE_CHECKING:
     from serve_app.deployments.served_models import ServedModels
     from serve_app.local_cluster import Jobs
 
-LOOPBACK = "127.0.0.1"
 COMMANDS = "taskspec.commands"  # the entry points' group
 EXAMPLE = "What is 17 + 25?"
 SMALL_RETRAINING = "train_jobs/configs/smoke.yaml"
@@ -55,6 +61,8 @@ app = typer.Typer(
 ConfigOption = typer.Option(
     metavar="NAME_OR_YAML", help="A shipped configuration (family, smollm2, llama2-13b) or a YAML file."
 )
+HostOption = typer.Option(help="Address to listen on; 0.0.0.0 for every interface.", show_default=LOOPBACK)
+PortOption = typer.Option(min=0, max=65535, help="0 takes any free port.", show_default=str(PORT))
 
 
 @app.callback()
@@ -110,8 +118,8 @@ def demo(
 @app.command()
 def serve(
     config: Annotated[str, ConfigOption] = "family",
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every interface.")] = LOOPBACK,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8000,
+    host: Annotated[str | None, HostOption] = None,
+    port: Annotated[int | None, PortOption] = None,
     address: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Deploy on this Ray cluster (or `auto`) and return.")
     ] = None,
@@ -122,7 +130,7 @@ def serve(
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve everybody who reaches --host, without API keys.")
+        bool, typer.Option("--insecure", help="Serve everybody who reaches the service, without API keys.")
     ] = False,
 ) -> None:
     """Keep the service up until Ctrl-C.
@@ -143,7 +151,8 @@ def serve(
     `taskspec serve --host 0.0.0.0 --keys keys`
 
     With --address it deploys on a running Ray cluster and returns; the service stays up there. The file of keys must
-    then be on storage that all nodes share.
+    then be on storage that all nodes share. A Serve that already runs there keeps the host and port on which it
+    listens, which are then the defaults; others are refused, and so is a service without keys in place of one with.
 
     Example, on the head node: `taskspec serve --config llama2-13b --address auto`
     """
@@ -152,17 +161,17 @@ def serve(
     settings = load_config(config)
     if keys is not None:
         settings = with_keys(settings, keys)
-    check_exposure(settings, host, insecure=insecure)
+    here, number = host or LOOPBACK, PORT if port is None else port
+    check_exposure(settings, here, insecure=insecure)
     console = Console()
-    if address is None:
-        check_port(host, port)
-    served = _opened(settings, console, here=address is None)
-    _print_bundle(served, console)
     if address is not None:
-        _deploy(served, host, port, address, console)
+        _deploy(settings, host, port, address, console, insecure=insecure)
         return
+    check_port(here, number)
+    served = _opened(settings, console)
+    _print_bundle(served, console)
     try:
-        _keep_up(served, host, port or free_port(host), console)
+        _keep_up(served, here, number or free_port(here), console)
     except KeyboardInterrupt:
         console.print("Stopped before it was up; nothing is left running.")
         raise typer.Exit(INTERRUPTED) from None
@@ -248,12 +257,18 @@ def _keep_up(served: ServedModels, host: str, port: int, console: Console) -> No
     console.print("Stopped; nothing is left running.")
 
 
-def _deploy(served: ServedModels, host: str, port: int, address: str, console: Console) -> None:
-    from serve_app.hosting import cluster_service
+def _deploy(
+    config: ServiceConfig, host: str | None, port: int | None, address: str, console: Console, *, insecure: bool
+) -> None:
+    from serve_app.hosting import cluster_service, join
 
-    service = cluster_service(served, host, port, address, console)
-    _print_usage(service.url, served.config, console)
-    console.print(f"It stays up on that cluster. To take it down:\n{service.takedown}", highlight=False, soft_wrap=True)
+    takedown = join(address, console)
+    listener = joined_listener(config, host, port, takedown, insecure=insecure)
+    served = _opened(config, console, here=False)
+    _print_bundle(served, console)
+    url = cluster_service(served, listener.host, listener.port, console)
+    _print_usage(url, served.config, console)
+    console.print(f"It stays up on that cluster. To take it down:\n{takedown}", highlight=False, soft_wrap=True)
 
 
 def _print_bundle(served: ServedModels, console: Console) -> None:

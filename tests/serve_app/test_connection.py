@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+import ray
 from ray._private import services, utils
 
 from core.errors import ConfigError
-from serve_app import connection, local_cluster
+from serve_app import local_cluster
 from serve_app.connection import connect_to_service, jobs_at
-from serve_app.local_cluster import RunningService, running_services
+from serve_app.local_cluster import CLUSTERS, RunningService, running_services
 
 FIRST, SECOND = "127.0.0.1:6001", "127.0.0.1:6002"
 
@@ -31,7 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses that were connected to."""
     addresses: list[str] = []
-    monkeypatch.setattr(connection, "connect", addresses.append)
+    monkeypatch.setattr(ray, "init", lambda address, **_: addresses.append(address))
     return addresses
 
 
@@ -111,6 +112,18 @@ def test_auto_without_a_cluster_is_the_service_here_for_serving_and_for_jobs(her
 
 def test_a_dashboard_is_where_its_cluster_takes_jobs() -> None:
     assert jobs_at("http://head:8265") == "http://head:8265"
+
+
+def test_a_service_here_is_joined_on_loopback_and_another_cluster_is_not(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray would look for it at the network's address, where it does not listen."""
+    announced(here, "first", FIRST, os.getpid())
+    loopback: list[bool] = []
+    monkeypatch.setattr(ray, "init", lambda **_: loopback.append(os.environ.get(CLUSTERS) == "0"))
+    connect_to_service(FIRST)
+    connect_to_service(SECOND)
+    assert loopback == [True, False]
 
 
 @pytest.mark.usefixtures("here")

@@ -13,7 +13,16 @@ import pytest
 
 from core.errors import ConfigError
 from serve_app import local_cluster
-from serve_app.local_cluster import DEBUG, PORTS, free_port, log_options, show_ray, silence_ray
+from serve_app.local_cluster import (
+    CLUSTERS,
+    DEBUG,
+    PORTS,
+    free_port,
+    log_options,
+    on_loopback,
+    show_ray,
+    silence_ray,
+)
 
 HOST = "127.0.0.1"
 GIVEN_AWAY = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -33,6 +42,26 @@ def test_no_port_is_chosen_twice_nor_one_that_is_in_use(monkeypatch: pytest.Monk
         assert [free_port(HOST), free_port(HOST)] == [first, second]
         with pytest.raises(ConfigError, match=r"no port of 127\.0\.0\.1 from 20000 to 29999 is free"):
             free_port(HOST)
+
+
+@pytest.mark.parametrize("before", [None, "1"])
+def test_a_ray_has_the_loopback_address_within_and_that_of_the_network_after(
+    monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    """What Ray makes of 127.0.0.1 where it starts, and where it is joined."""
+    from ray._private import ray_constants, services, worker
+
+    monkeypatch.setattr(worker, "_global_node", None)
+    monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    monkeypatch.setattr(services, "node_ip_address_from_perspective", lambda *_: "192.0.2.7")
+    monkeypatch.setenv(CLUSTERS, before or "")
+    if before is None:
+        monkeypatch.delenv(CLUSTERS)
+    with on_loopback():
+        assert services.get_node_ip_address() == services.resolve_ip_for_localhost(HOST) == HOST
+        assert os.environ[CLUSTERS] == "0"
+    assert services.get_node_ip_address() == services.resolve_ip_for_localhost(HOST) == "192.0.2.7"
+    assert os.environ.get(CLUSTERS) == before
 
 
 @pytest.fixture

@@ -7,13 +7,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.serve.config import HTTPOptions, ProxyLocation
 from ray.serve.schema import DeploymentSchema
 
 from core.errors import ConfigError
 from serve_app import operations
+from serve_app.access_config import KEYED
 from serve_app.config import pool_application
 from serve_app.deployments.ingress_report import IngressReport
-from serve_app.operations import NOT_DEPLOYED, NoService, service_status, set_replicas
+from serve_app.operations import (
+    NOT_DEPLOYED,
+    Listener,
+    NoService,
+    asks_for_keys,
+    serve_listener,
+    service_status,
+    set_replicas,
+)
 
 WITH_OTHER_LETTERS = "数学"
 
@@ -91,6 +101,62 @@ def test_a_service_whose_replicas_do_not_answer_is_told_as_far_as_serve_knows_it
     assert status.report is None
     assert [one.name for one in status.parts][:3] == ["ingress", "target", "draft-general"]
     assert {(one.sessions, one.proposed) for one in status.parts if one.running} == {(None, None)}
+
+
+def test_whether_a_service_asks_for_keys_is_known_also_while_none_of_its_replicas_runs(
+    serving: dict[str, Any],
+) -> None:
+    def deployed(**environment: str) -> Any:
+        options = {"runtime_env": {"env_vars": environment}}
+        return application("taskspec", deployment("SpeculativeIngress", "", ray_actor_options=options))
+
+    serving["taskspec"] = deployed(OTHER="1")
+    assert not asks_for_keys()
+    serving["taskspec"] = deployed(**{KEYED: "1"})
+    assert asks_for_keys()
+    del serving["taskspec"]
+    assert not asks_for_keys()
+
+
+class Controller:
+    """Serve's, with these HTTP options."""
+
+    def __init__(self, options: HTTPOptions, location: ProxyLocation | None) -> None:
+        self.get_http_config = SimpleNamespace(remote=lambda: options)
+        self.get_proxy_location = SimpleNamespace(remote=lambda: location)
+
+
+def listener(monkeypatch: pytest.MonkeyPatch, controller: Controller | None) -> Listener | None:
+    def actor(*_: object, **__: object) -> Controller:
+        if controller is None:
+            raise ValueError("there is no such actor")
+        return controller
+
+    monkeypatch.setattr(operations, "ray", SimpleNamespace(get_actor=actor, get=lambda results: results))
+    return serve_listener()
+
+
+def test_serves_own_http_options_are_told_and_none_without_a_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listener(monkeypatch, None) is None
+    told = Controller(HTTPOptions(host="0.0.0.0", port=8100), ProxyLocation.EveryNode)
+    assert listener(monkeypatch, told) == Listener("0.0.0.0", 8100)
+    left_to_serve = Controller(HTTPOptions(), ProxyLocation.HeadOnly)
+    assert listener(monkeypatch, left_to_serve) == Listener("127.0.0.1", 8000)
+
+
+@pytest.mark.parametrize(
+    "controller",
+    [
+        Controller(HTTPOptions(), ProxyLocation.Disabled),
+        Controller(HTTPOptions(), None),
+        Controller(HTTPOptions(host=None), ProxyLocation.HeadOnly),
+    ],
+)
+def test_a_serve_without_http_is_told_before_anything_is_deployed(
+    monkeypatch: pytest.MonkeyPatch, controller: Controller
+) -> None:
+    with pytest.raises(ConfigError, match="without HTTP proxies"):
+        listener(monkeypatch, controller)
 
 
 def test_a_cluster_without_a_service_is_told(serving: dict[str, Any]) -> None:

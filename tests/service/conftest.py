@@ -27,7 +27,7 @@ from serve_app.config import CORE, ServiceConfig, Traces, load_config, pool_appl
 from serve_app.deployments import bundle_applications
 from serve_app.deployments.bundle_applications import bundle_targets
 from serve_app.deployments.served_models import ServedModels, with_bundle
-from serve_app.local_cluster import free_port
+from serve_app.local_cluster import free_port, on_loopback
 from tests.service import adversarial, misled_router, unhurried_verifier
 from tests.service.misled_router import ASTRAY
 from train_jobs.family.corpora import TASKS, Item, items
@@ -167,7 +167,8 @@ def service() -> Iterator[Service]:
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
         os.environ[unhurried_verifier.GATE] = str(gate_in(Path(directory)))
         served = _served(Path(directory) / "traces")
-        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
+        with on_loopback():
+            ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
             serve.start(http_options={"host": "127.0.0.1", "port": port})
             late = pool_application(LATE)

@@ -7,11 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
 
+import httpx2 as httpx
 import pytest
 from ray.util import list_named_actors
 
 from core.tasks import GENERAL
-from serve_app.operations import NOT_DEPLOYED, Part, service_status, set_replicas
+from serve_app.operations import (
+    NOT_DEPLOYED,
+    Listener,
+    Part,
+    asks_for_keys,
+    serve_listener,
+    service_status,
+    set_replicas,
+)
 from tests.service.conftest import ADVERSARIAL, LATE, Body, Service, chat, token_ids
 
 pytestmark = pytest.mark.cluster
@@ -51,6 +60,13 @@ def answering(service: Service, body: Body) -> Iterator[list[Body]]:
         finally:
             over.set()
         asking.result()
+
+
+def test_what_serve_listens_on_and_that_no_key_is_asked_for_are_read_from_serve(service: Service) -> None:
+    port = httpx.URL(service.url).port
+    assert port is not None
+    assert serve_listener() == Listener("127.0.0.1", port)
+    assert not asks_for_keys()
 
 
 def test_status_tells_of_every_part_and_counts_what_an_answer_accepted(service: Service) -> None:

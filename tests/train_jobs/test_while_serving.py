@@ -1,4 +1,4 @@
-"""A retraining on a cluster that serves requests: none fails, and no answer changes."""
+"""A retraining on a cluster that serves requests: none fails, no answer changes, and others reach nothing of it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 from openai import OpenAI
 
 from core.bundle.store import open_live
 from tests.serve_app.command import Command
+from tests.serve_app.listeners import Listening, listeners
 from tests.train_jobs.retraining import TINY
 from train_jobs.family.corpora import TASKS, items
 
@@ -46,12 +48,15 @@ def test_a_ray_job_on_the_cluster_that_serves(tmp_path: Path) -> None:
         where = ["--work", str(tmp_path / "work"), "--bundles", str(tmp_path / "bundles")]
         command = [*serving.process.args[:3], "retrain", "--config", str(TINY), *where, "--address", "auto"]  # type: ignore[index]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as job:
-            asked = 0
+            asked, reachable = 0, set[Listening]()
             while job.poll() is None:
+                processes = (process for process in psutil.process_iter() if serving.owns(process))
+                reachable |= {one for one in listeners(processes) if not one.on_loopback}
                 assert ask(client, asked, speculate=True) == alone[asked % len(PROMPTS)]
                 asked += 1
         assert job.returncode == 0
         assert asked > len(PROMPTS)
+        assert reachable == set()
         assert open_live(tmp_path / "bundles").bundle is not None
     finally:
         serving.kill()

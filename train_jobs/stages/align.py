@@ -107,12 +107,15 @@ def _fit(work: Workspace, drafts: FittedDrafts, run: TrainingRun, report: Report
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
+    from train_jobs.lone_worker import LoneWorker
+
     directory = drafts.directory / run.name
     directory.mkdir(exist_ok=True)
     worker = work.config.align.worker
     trainer = TorchTrainer(
         train_loop,
         train_loop_config={"work": work, "drafts": drafts, "run": run, "report": report, "began": time.time()},
+        torch_config=LoneWorker(),
         scaling_config=ScalingConfig(
             num_workers=1,
             use_gpu=worker.num_gpus > 0,

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2 as httpx
+import psutil
 import pytest
 
 from serve_app.access.key_file import add, revoke
+from serve_app.local_cluster import CLUSTERS, running_services
 from tests.serve_app.clients import H2C, raw_post
 from tests.serve_app.command import Command
+from tests.serve_app.listeners import listeners
 
 pytestmark = pytest.mark.cluster
 
@@ -35,12 +41,13 @@ PATIENCE = 60.0  # seconds: Ray reports metrics every ten
 
 
 class Served(NamedTuple):
-    """A running service, its file of keys, the key of alice, and the directory of its Ray."""
+    """A service for others, its file of keys, the key of alice, the directory of its Ray, and its command."""
 
     url: str
     keys: Path
     alice: str
     directory: Path
+    command: Command
 
     def client(self, key: str | None = None) -> httpx.Client:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
@@ -54,15 +61,41 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     alice = add(keys, "alice")
     config = home / "guarded.yaml"
     config.write_text(CONFIG.format(keys=keys))
-    serving = Command(home, "serve", "--port", "0", "--config", str(config))
+    serving = Command(home, "serve", "--host", "0.0.0.0", "--port", "0", "--config", str(config))
     try:
         url = serving.match(r"OpenAI base_url: (http://\S+)/v1")
         [directory] = {match for line in serving.processes() for match in re.findall(r"/tmp/taskspec-\w+", line)}
-        yield Served(url, keys, alice, Path(directory))
+        yield Served(url, keys, alice, Path(directory), serving)
         serving.process.send_signal(signal.SIGINT)
         serving.process.communicate(timeout=PATIENCE)
     finally:
         serving.kill()
+
+
+def test_of_a_service_for_others_they_reach_the_http_port_only(served: Served) -> None:
+    found = listeners(process for process in psutil.process_iter() if served.command.owns(process))
+    assert len({one.process for one in found}) > 5
+    assert {(one.address, one.port) for one in found if not one.on_loopback} == {
+        ("0.0.0.0", httpx.URL(served.url).port)
+    }
+
+
+def test_its_keys_are_not_taken_away_by_a_deployment_without_any(served: Served) -> None:
+    [service] = [one for one in running_services() if one.url == served.url]
+    environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(service.token_file), CLUSTERS: "0"}
+    outcome = subprocess.run(
+        [sys.executable, "-m", "serve_app.cli.main", "serve", "--config", "family", "--address", service.address],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert outcome.returncode == 2, outcome
+    assert "listens on 0.0.0.0" in outcome.stderr
+    assert "asks for API keys" in outcome.stderr
+    with served.client() as client:
+        assert client.post(CHAT, json=BODY).status_code == 401
 
 
 def test_without_a_key_nothing_but_health_answers_and_a_revoked_key_fails_within_a_second(served: Served) -> None:

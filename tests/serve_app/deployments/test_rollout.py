@@ -31,7 +31,7 @@ from serve_app import applications
 from serve_app.config import Rollout, load_config
 from serve_app.deployments.rollout_report import RolloutReport
 from serve_app.deployments.served_models import with_bundle
-from serve_app.local_cluster import free_port
+from serve_app.local_cluster import free_port, on_loopback
 from serve_app.operations import NoService, deploy_bundle, rollout_report
 from train_jobs.family.corpora import TASKS, items
 
@@ -183,7 +183,8 @@ def running() -> Iterator[Running]:
         root.publish(own, live=True)
         rollout = Rollout(every_s=0.5, canary_answers=40, trial_answers=150)
         config = load_config("family").model_copy(update={"bundle": str(root.path), "rollout": rollout})
-        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
+        with on_loopback():
+            ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
             for _ in applications.run(applications.targets(with_bundle(config)), "127.0.0.1", port):
                 pass
