@@ -35,6 +35,17 @@ def of_json_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True
     with the path in the schema at fault: in a large one perhaps of a schema around it. Unless `strict`, keywords that
     cannot be enforced are ignored.
     """
+    return _usable(schema, field, strict, whitespace)[1]
+
+
+def engine_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True) -> dict[str, Any]:
+    """The same schema as the engine holds it, to stand in another grammar; raises what `of_json_schema` does."""
+    rewritten, _ = _usable(schema, field, strict, None)
+    return {**rewritten.whole(), "x-guidance": _written_json(rewritten, None)}
+
+
+def _usable(schema: Mapping[str, Any], field: str, strict: bool, whitespace: str | None) -> tuple[RewrittenSchema, str]:
+    """The schema for the engine, and its grammar, which has been tried."""
     try:
         rewritten = _rewritten(schema, field, strict)
         grammar = _of_rewritten(rewritten, rewritten.root, whitespace)
@@ -42,17 +53,9 @@ def of_json_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True
         if wrong := complaint(grammar):
             raise SchemaFault(*_Search(rewritten, whitespace).fault(wrong))
     except SchemaFault as fault:
-        raise _refused(field, fault) from fault
-    return grammar
-
-
-def engine_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True) -> dict[str, Any]:
-    """The same schema as the engine holds it, to stand in another grammar; raises what `of_json_schema` does."""
-    try:
-        rewritten = _rewritten(schema, field, strict)
-    except SchemaFault as fault:
-        raise _refused(field, fault) from fault
-    return {**rewritten.whole(), "x-guidance": _written_json(rewritten, None)}
+        at = f"{field}{written(fault.path)}"
+        raise InvalidRequest(at, f"'{at}': {fault.complaint}") from fault
+    return rewritten, grammar
 
 
 def _rewritten(schema: Mapping[str, Any], field: str, strict: bool) -> RewrittenSchema:
@@ -61,11 +64,6 @@ def _rewritten(schema: Mapping[str, Any], field: str, strict: bool) -> Rewritten
         return RewrittenSchema(schema, strict)
     except RecursionError:
         raise SchemaFault((), TOO_DEEP) from None
-
-
-def _refused(field: str, fault: SchemaFault) -> InvalidRequest:
-    at = f"{field}{written(fault.path)}"
-    return InvalidRequest(at, f"'{at}': {fault.complaint}")
 
 
 def _of_rewritten(schema: RewrittenSchema, part: Rewritten, whitespace: str | None) -> str:

@@ -141,10 +141,8 @@ def _may_be(value: Any, schema: Mapping[str, Any]) -> bool:
         return False
     kind = type_of(value)
     if kind == "number":
-        whole = float(value).is_integer()
-        typed = bool({"number", "integer"} & set(schema.get("type", ("number",)))) and (
-            whole or _takes_fractions(schema)
-        )
+        types = schema.get("type", TYPES)
+        typed = "number" in types or ("integer" in types and float(value).is_integer())
         return typed and schema.get("minimum", value) <= value <= schema.get("maximum", value)
     if kind == "string":
         length = len(value)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from core.errors import InvalidRequest
 from core.generation import Vocabulary
+from core.grammar.complaints import in_our_words
 
 REMEMBERED = 64  # compiled grammars: clients send the same tools and schemas again
 MASK_ITEMS, MASK_FUEL, STATES = 5_000, 50_000, 50_000  # of a parser and its lexer: a mask takes 10 ms at the very most
@@ -94,9 +95,8 @@ class GrammarState:
 
     @property
     def fault(self) -> str:
-        """Without the state that llguidance adds."""
         matcher = self._matcher
-        return str(matcher.get_error()).strip().splitlines()[0] if matcher.is_error() else ""
+        return in_our_words(str(matcher.get_error())) if matcher.is_error() else ""
 
     def advance(self, tokens: Sequence[int]) -> None:
         """The answer has grown by these tokens."""
