@@ -1,9 +1,10 @@
 """Bounds and multiples of numbers in the form that the engine holds exactly.
 
 The engine compares decimal texts. It allows an excluded whole bound that the upper bound is near to, and texts that
-any reader rounds to an excluded bound, such as 0.99999999999999999999 for 1. It reads each bound as a float, and the
-part before the point as 64 bits. So bounds are inclusive here, floats, and below 10^18: an excluded one is the next
-float. Whatever lies between two of these bounds as a text does so as a float, too, since rounding keeps the order.
+any reader rounds to an excluded bound, such as 0.99999999999999999999 for 1. It may read a number of more than 15
+digits as the float next to it, and the part before the point has 64 bits. So bounds are inclusive here, have 15 digits
+and lie below 10^18: an excluded one becomes the next such number. Whatever lies between two of these as a text does so
+as a float, too, since rounding keeps the order.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from core.grammar.trial import allows
+
 Number = int | float
 
 LARGEST = 999_999_999_999_999_872  # the greatest float below 10^18
-SMALLEST = 1e-20  # stands for the float next to 0, which has 324 decimals
-MAX_MULTIPLE = 4000  # digits of a multiple without its point: the engine has a state for each remainder
-MAX_LISTED = 256  # multiples between two bounds that are listed instead
+SMALLEST = Fraction(1, 10**20)  # stands for the number next to 0
+DIGITS, DECIMALS = 15, 22  # that the engine reads as every other reader does
+_BEYOND = 1 << 63  # whole constants are read as numbers of 64 bits
+MAX_MULTIPLE = 360  # a multiple without its point: the engine has a state for each remainder, and tokens of 3 digits
+MAX_LISTED = 1000  # multiples between two bounds that are listed instead
 _U32 = (1 << 32) - 1
-_ULPS = 8
+_ULPS = 8  # floats above and below that are tried
 
 
 class Bounds(NamedTuple):
@@ -49,49 +54,46 @@ def _least(schema: Mapping[str, Any], inclusive: str, exclusive: str, sign: int,
     at, beyond = schema.get(inclusive), schema.get(exclusive)
     if isinstance(beyond, bool):
         at, beyond = (None, at) if beyond else (at, None)
-    lows: list[Number] = []
+    lows: list[Fraction] = []
     if at is not None:
-        exact = sign * _exact(at, inclusive)
-        lows.append(math.ceil(exact) if integer else _float_from(exact))
+        lows.append(_raised(sign * _exact(at, inclusive), integer))
     if beyond is not None:
-        exact = sign * _exact(beyond, exclusive)
-        lows.append(math.floor(exact) + 1 if integer else _float_above(exact))
+        lows.append(_raised(sign * _exact(beyond, exclusive), integer, beyond=True))
     return _held(max(lows)) if lows else None
 
 
-def _held(low: Number) -> Number:
-    """The bound within the engine's reach, and a float; raises `ValueError` for one that lies beyond."""
-    if low > LARGEST:
-        raise ValueError(f"bounds of numbers go to ±{LARGEST:.0e}")
-    low = max(low, -LARGEST)
-    return int(_float_from(Fraction(low))) if isinstance(low, int) else low
-
-
 def _exact(value: Any, keyword: str) -> Fraction:
+    """The number that the decimal text says."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"'{keyword}' must be a finite number")
-    return Fraction(value)
+    return Fraction(repr(value))
 
 
-def _float_from(exact: Fraction) -> float:
-    """The least float that is not below it."""
-    nearest = _to_float(exact)
-    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
-
-
-def _float_above(exact: Fraction) -> float:
-    if exact == 0:
+def _raised(exact: Fraction, integer: bool, *, beyond: bool = False) -> Fraction:
+    """The least number of `DIGITS` digits that is not below, or that lies beyond."""
+    if beyond and exact == 0 and not integer:
         return SMALLEST
-    above = _float_from(exact)
-    above = above if Fraction(above) > exact else math.nextafter(above, math.inf)
-    return above if abs(above) >= SMALLEST or exact > 0 else -SMALLEST
+    scale = 1 if integer else 10 ** max(0, min(DECIMALS, DIGITS - _digits_before_point(exact)))
+    raised = math.ceil(exact * scale)
+    return Fraction(raised + 1 if beyond and raised == exact * scale else raised, scale)
 
 
-def _to_float(exact: Fraction) -> float:
-    try:
-        return float(exact)
-    except OverflowError:
-        raise ValueError(f"bounds of numbers go to ±{LARGEST:.0e}") from None
+def _digits_before_point(exact: Fraction) -> int:
+    """Negative if zeros follow the point."""
+    if abs(exact) >= 1:
+        return len(str(int(abs(exact))))
+    return 1 - len(str(int(1 / abs(exact)))) if exact else 0
+
+
+def _held(low: Fraction) -> Number:
+    """The bound for the engine, as a float or the whole number that one is; raises `ValueError` if it lies too far."""
+    if low > LARGEST:
+        raise ValueError(f"bounds of numbers go to ±{LARGEST:.0e}; write a smaller one")
+    low = max(low, Fraction(-LARGEST))
+    if low.denominator > 1:
+        return float(low)
+    nearest = int(float(low))
+    return nearest if nearest >= low else int(math.nextafter(float(low), math.inf))
 
 
 def multiple_of(value: Any, integer: bool) -> Fraction:
@@ -114,6 +116,21 @@ def listed_multiples(multiple: Fraction, bounds: Bounds) -> list[Number] | None:
     return [int(one) if one.denominator == 1 else float(one) for one in exact]
 
 
+def within_digits(multiple: Fraction, bounds: Bounds) -> Bounds:
+    """The bounds between which a float tells the multiples apart; raises `ValueError` where all lie beyond.
+
+    Whole ones are told apart by readers that know whole numbers.
+    """
+    if multiple.denominator == 1:
+        return bounds
+    most = 10 ** (DIGITS - len(str(_power_of_ten(multiple.denominator))) + 1)
+    low = -most if bounds.low is None else max(bounds.low, -most)
+    high = most if bounds.high is None else min(bounds.high, most)
+    if low > most or high < -most:
+        raise ValueError(f"with this 'multipleOf' bounds of numbers go to ±{most:.0e}; write smaller ones")
+    return Bounds(low, high)
+
+
 def written_multiple(multiple: Fraction) -> Number:
     """The number that the engine reads as `multiple`; raises `ValueError` if there is none.
 
@@ -126,10 +143,29 @@ def written_multiple(multiple: Fraction) -> Number:
     for _ in range(_ULPS):
         candidate = math.nextafter(candidate, 0.0)
     for _ in range(2 * _ULPS + 1):
-        if _as_read(candidate) == multiple:
+        schema = {"type": "number", "multipleOf": candidate}
+        if _as_read(candidate) == multiple and allows(schema, decimal(multiple)):
             return candidate
         candidate = math.nextafter(candidate, math.inf)
-    raise ValueError(f"'multipleOf' may have no more digits than {MAX_MULTIPLE}, or few multiples between two bounds")
+    instead = f"write one whose digits say {MAX_MULTIPLE} at most, or bounds with {MAX_LISTED} multiples at most"
+    raise ValueError(f"this 'multipleOf' cannot be enforced; {instead}, or leave it out")
+
+
+def decimal(number: Fraction) -> str:
+    """The text of a number whose decimals end."""
+    scale = _power_of_ten(number.denominator)
+    whole, rest = divmod(int(abs(number) * scale), scale)
+    sign = "-" if number < 0 else ""
+    return f"{sign}{whole}.{rest:0{len(str(scale)) - 1}}" if rest else f"{sign}{whole}"
+
+
+def is_exact(value: Number) -> bool:
+    """Whether the engine writes the number, and not the float next to it."""
+    if not math.isfinite(value):
+        return False
+    if isinstance(value, int) or value.is_integer():
+        return -_BEYOND < value < _BEYOND and float(value) == value
+    return allows({"const": value}, decimal(Fraction(repr(value))))
 
 
 def _as_read(value: float) -> Fraction:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from core.grammar import number_bounds
@@ -21,7 +22,6 @@ from core.grammar.references import Place, References, entered
 
 MAX_DEPTH = 48  # schemas within each other; the engine reads JSON that is 128 deep
 MAX_COUNT = 100_000  # characters, items or properties that can be required
-_BEYOND = 1 << 63
 _UNBOUNDED = 1_000_000_000  # no answer has more characters, items or properties
 
 _ANYTHING_ELSE = "say with other keywords what is allowed"
@@ -113,6 +113,10 @@ _ENDLESS = (
 )
 _NO_NUMBER = (
     "a number has a value that no grammar can hold; it must be a float exactly, and below 2^63; write it as a text"
+)
+_CIRCLE = (
+    "this schema refers to itself, with no property or item in between, so it says nothing; write what is valid, or refer "
+    "to another schema"
 )
 _BOTH_COUNTS = "'minProperties' and 'maxProperties' cannot be enforced here; write 'required', or cases in 'anyOf'"
 
@@ -283,7 +287,7 @@ class RewrittenSchema:
             case bool() | None:
                 return
             case int() | float():
-                if not _is_exact(value):
+                if not number_bounds.is_exact(value):
                     raise SchemaFault(path, _NO_NUMBER)
             case str():
                 self._check_text(value, path)
@@ -335,26 +339,41 @@ class RewrittenSchema:
         try:
             bounds = number_bounds.bounds_of(given, integer)
             multiple = number_bounds.multiple_of(given["multipleOf"], integer) if "multipleOf" in given else None
-            listed = None if multiple is None else number_bounds.listed_multiples(multiple, bounds)
-            if multiple is not None and listed is None:
-                rewritten["multipleOf"] = number_bounds.written_multiple(multiple)
-                self._add_multiple(multiple, path)
         except ValueError as error:
             raise SchemaFault(path, str(error)) from error
+        listed = None if multiple is None else number_bounds.listed_multiples(multiple, bounds)
+        if multiple is not None and listed is None:
+            bounds = self._with_multiple(multiple, bounds, path, rewritten)
         if bounds.empty:
-            yield self._impossible(f"no number lies between 'minimum' {bounds.low} and 'maximum' {bounds.high}", path)
+            noun = "whole number" if integer else "number"
+            yield self._impossible(f"no {noun} lies within the bounds, from 'minimum' to 'maximum'", path)
         elif listed == []:
             yield self._impossible("no multiple of 'multipleOf' lies between 'minimum' and 'maximum'", path)
         elif listed is not None:
+            for one in listed:
+                self._check_value(one, path, 0)
             yield self._noted({"enum": listed}, path)
         else:
             limits = {"minimum": bounds.low, "maximum": bounds.high}
             rewritten |= {keyword: limit for keyword, limit in limits.items() if limit is not None}
 
-    def _add_multiple(self, multiple: Fraction, path: Path) -> None:
+    def _with_multiple(
+        self, multiple: Fraction, bounds: number_bounds.Bounds, path: Path, rewritten: Schema
+    ) -> number_bounds.Bounds:
+        """Write what the numbers are multiples of, if the engine can hold it; the bounds within which it can."""
+        try:
+            written = number_bounds.written_multiple(multiple)
+            bounds = number_bounds.within_digits(multiple, bounds)
+        except ValueError as error:
+            self._refuse_if_strict(path, str(error))
+            return bounds
         self._multiples.add(multiple)
         if not number_bounds.common_multiple_fits(self._multiples):
-            raise SchemaFault(path, "the values of 'multipleOf' have too large a common multiple; leave this one out")
+            message = "the values of 'multipleOf' have too large a common multiple; leave this one out"
+            self._refuse_if_strict(path, message)
+            return bounds
+        rewritten["multipleOf"] = written
+        return bounds
 
     def _string(self, given: Mapping[str, Any], path: Path, rewritten: Schema) -> Iterator[Rewritten]:
         least, most = _counts(given, "minLength", "maxLength", path, rewritten)
@@ -489,10 +508,18 @@ class RewrittenSchema:
 
     def _without_endless(self, root: Rewritten) -> tuple[Rewritten, dict[str, Rewritten]]:
         self._check_controls()
+        self._check_circles()
         finiteness = Finiteness(self._definitions)
         if not finiteness.ends(root):
             raise self._endless(finiteness.cause(root))
         return finiteness.prune(root), {name: finiteness.prune(part) for name, part in self._definitions.items()}
+
+    def _check_circles(self) -> None:
+        """Refuse definitions that say nothing but each other; a validator would never come to an end with them."""
+        try:
+            TopologicalSorter({name: _names_in_place(part) for name, part in self._definitions.items()}).prepare()
+        except CycleError as error:
+            raise SchemaFault(self.path(self._definitions[error.args[1][0]]), _CIRCLE) from None
 
     def _check_controls(self) -> None:
         if self._open and self._controls is not None:
@@ -547,6 +574,14 @@ def _counts(given: Mapping[str, Any], least: str, most: str, path: Path, rewritt
     return low, high
 
 
+def _names_in_place(schema: Rewritten) -> set[str]:
+    """The definitions that a schema refers to for the value itself, not for a part of it."""
+    if isinstance(schema, bool):
+        return set()
+    names = {schema["$ref"].removeprefix("#/$defs/")} if "$ref" in schema else set[str]()
+    return names.union(*map(_names_in_place, [*schema.get("allOf", ()), *schema.get("anyOf", ())]))
+
+
 def _count(given: Mapping[str, Any], keyword: str, otherwise: int, path: Path) -> int:
     value = given.get(keyword, otherwise)
     if isinstance(value, float) and value.is_integer():
@@ -564,11 +599,6 @@ def _kept_by_engine(counts: Mapping[str, int], more: int, room: int, optional: i
 
 def _has_names(rewritten: Mapping[str, Any]) -> bool:
     return any(rewritten.get(key) for key in ("properties", "patternProperties", "required"))
-
-
-def _is_exact(value: float) -> bool:
-    """Whether a number is the float that the engine makes of it, and no larger than its whole numbers."""
-    return -_BEYOND < value < _BEYOND and float(value) == value
 
 
 def _is_control(character: str) -> bool:

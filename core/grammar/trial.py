@@ -5,7 +5,10 @@ This takes no tokenizer. The texts that a grammar allows are the same for any, a
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -17,15 +20,25 @@ def complaint(grammar: str, *, named_tokens: bool = False) -> str:
     """What is wrong with a grammar; empty if nothing is known to be. One with `named_tokens` can only be read."""
     if named_tokens:
         return in_our_words(LLMatcher.validate_grammar(grammar))
-    limits = LLParserLimits(
-        step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
-    )
-    matcher = LLMatcher(_bytes(), grammar, log_level=0, limits=limits)
+    matcher = _begun(grammar)
     forced = [] if matcher.is_error() else list(matcher.compute_ff_bytes())
     if not matcher.is_error():
         matcher.consume_tokens(forced)
         matcher.compute_bitmask()
     return in_our_words(matcher.get_error()) if matcher.is_error() else ""
+
+
+def allows(schema: Mapping[str, Any], text: str) -> bool:
+    """Whether the engine takes the text for a whole value of a schema."""
+    matcher, tokens = _begun(LLMatcher.grammar_from_json_schema(json.dumps(schema))), list(text.encode())
+    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+
+def _begun(grammar: str) -> LLMatcher:
+    limits = LLParserLimits(
+        step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
+    )
+    return LLMatcher(_bytes(), grammar, log_level=0, limits=limits)
 
 
 @cache
