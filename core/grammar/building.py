@@ -14,8 +14,10 @@ from typing import Any
 from llguidance import LLMatcher
 
 from core.errors import InvalidRequest
+from core.grammar.complaints import in_our_words, of_text
 from core.grammar.disjointness import Rewritten
 from core.grammar.faults import Path, SchemaFault, written
+from core.grammar.patterns import check_repetition
 from core.grammar.references import subschemas
 from core.grammar.rewriting import TOO_DEEP, RewrittenSchema
 from core.grammar.trial import complaint
@@ -23,7 +25,7 @@ from core.grammar.trial import complaint
 MAX_GRAMMAR = 1 << 18  # characters; up to 0.3 s to compile, and 0.5 s more to read as GBNF
 ESCAPES = 'nrbtf\\"'  # letters behind a backslash, without the u of control characters
 
-_NAMED_TOKENS = re.compile(r"<\[|<[^<>\s]+>")  # in Lark: a token by its id or its text
+_NAMED_TOKENS = re.compile(r"<\[|<[^<>\s]+>")  # in Lark, a token by its id or its text, which cannot be tried
 _SEARCHED = 1 << 19  # characters of grammars compiled to find the path at fault, in half a second
 _EACH = 1 << 8  # characters that take as long as one more grammar does
 
@@ -51,7 +53,8 @@ def _usable(schema: Mapping[str, Any], field: str, strict: bool, whitespace: str
         grammar = _of_rewritten(rewritten, rewritten.root, whitespace)
         _check_size(grammar, field)
         if wrong := complaint(grammar):
-            raise SchemaFault(*_Search(rewritten, whitespace).fault(wrong))
+            path, wrong = _Search(rewritten, whitespace).fault(wrong)
+            raise SchemaFault(path, in_our_words(wrong))
     except SchemaFault as fault:
         at = f"{field}{written(fault.path)}"
         raise InvalidRequest(at, f"'{at}': {fault.complaint}") from fault
@@ -87,6 +90,10 @@ def of_json_object(field: str, whitespace: str | None = None) -> str:
 
 def of_regex(regex: str, field: str) -> str:
     """Text that the whole of `regex` matches, in the syntax of Rust's crate regex; it has no look-around."""
+    try:
+        check_repetition(regex)
+    except ValueError as error:
+        raise InvalidRequest(field, f"'{field}': {error}") from error
     return checked(LLMatcher.grammar_from_regex(regex), field)
 
 
@@ -113,8 +120,9 @@ def of_lark(grammar: str, field: str) -> str:
 def checked(grammar: str, field: str) -> str:
     """`grammar` itself; raises `InvalidRequest` for `field` if it is none."""
     _check_size(grammar, field)
-    if wrong := complaint(grammar, named_tokens=bool(_NAMED_TOKENS.search(grammar))):
-        raise InvalidRequest(field, f"'{field}': {wrong}")
+    wrong = LLMatcher.validate_grammar(grammar) if _NAMED_TOKENS.search(grammar) else complaint(grammar)
+    if wrong:
+        raise InvalidRequest(field, f"'{field}': {of_text(wrong)}")
     return grammar
 
 

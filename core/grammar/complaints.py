@@ -1,7 +1,4 @@
-"""What the engine says of a grammar, in words of this service: its own name its options and states.
-
-A complaint about the text of a grammar in Lark, or of a regular expression, stays as it is.
-"""
+"""What the engine says of a grammar, in words of this service: its own name its options and states."""
 
 from __future__ import annotations
 
@@ -10,11 +7,13 @@ import re
 _SAID = 200  # characters of a complaint, which may quote the whole grammar
 _TOO_MUCH = "it allows too much at one place, or its texts never end; name fewer optional properties or choices"
 _TOO_COMPLEX = "its patterns, lengths and multiples are too complex; write shorter patterns and smaller bounds"
+_UNKNOWN = "no grammar can hold it; write it simpler"
 _NOTHING = "nothing is valid here; its parts contradict each other"
 _IN_OUR_WORDS = {
     r"NoExtension": "nothing is valid here, or no text that ends; give it a text that ends",
-    r"Too many items|too many rules|ParserTooComplex": _TOO_MUCH,
-    r"lexer error|LexerTooComplex|too many (expressions|states)|fuel|Unable to determine|can't determine": _TOO_COMPLEX,
+    r"Too many items|Current row has|too many rules|ParserTooComplex": _TOO_MUCH,
+    r"lexer error: |LexerTooComplex|too many (expressions|states)|fuel": _TOO_COMPLEX,
+    r"Unable to determine|can't determine": _TOO_COMPLEX,
     r"Unsatisfiable schema|Regex is empty": _NOTHING,
     r"lookarounds not supported.*(Start|StartLF)": "'^' may stand only where a text begins",
     r"lookarounds not supported.*(End|EndLF)": "'$' may stand only where a text ends",
@@ -25,21 +24,26 @@ _IN_OUR_WORDS = {
     r"patternProperty regexes .* are not disjoint": "two names in 'patternProperties' match one name; let them differ",
     r"min/maxProperties": "'minProperties' and 'maxProperties' cannot be enforced here; write 'required' instead",
     r"recursion limit|stack level|schema too large|too deep": "it is nested too deeply, or too large; write it simpler",
-    r"max_tokens|stop=|temperature|suffix": "rules with attributes such as max_tokens or stop are not supported here",
+    r"max_tokens=|stop=": "rules with attributes such as max_tokens or stop are not supported here",
 }
 
 
 def in_our_words(complaint: str) -> str:
-    """What the engine says of a grammar, without its own notions; of a grammar in Lark, what it says of its text."""
-    if not complaint.strip():
-        return ""
-    for pattern, words in _IN_OUR_WORDS.items():
-        if re.search(pattern, complaint):
-            return words
-    return _first_line(complaint)
+    """The same complaint, without notions of the engine; empty if there is none."""
+    return _known(complaint) or (_UNKNOWN if complaint.strip() else "")
+
+
+def of_text(complaint: str) -> str:
+    """A complaint about what a client wrote in the engine's own language, which may stay as it is."""
+    return _known(complaint) or _first_line(complaint)
+
+
+def _known(complaint: str) -> str:
+    return next((words for pattern, words in _IN_OUR_WORDS.items() if re.search(pattern, complaint)), "")
 
 
 def _first_line(complaint: str) -> str:
     """What is wrong, without the picture of where."""
     lines = [line.strip() for line in complaint.replace("<non-verbose/>", "").splitlines() if line.strip()]
-    return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])[:_SAID]
+    errors = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
+    return next(errors, lines[0] if lines else "")[:_SAID]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 Rewritten = bool | dict[str, Any]
@@ -53,7 +53,31 @@ class Disjointness:
 
     def of_all(self, schemas: Sequence[Rewritten]) -> bool:
         """Whether no two of them have a value in common."""
-        return all(self._of(one, other, 0) for n, one in enumerate(schemas) for other in schemas[n + 1 :])
+        return self._tagged(schemas) or all(
+            self._of(one, other, 0) for n, one in enumerate(schemas) for other in schemas[n + 1 :]
+        )
+
+    def _tagged(self, schemas: Sequence[Rewritten]) -> bool:
+        """Whether all are objects with one required property of which each has values of its own."""
+        tags = [self._tags(schema) for schema in schemas]
+        for name in tags[0] if tags else ():
+            values = [value for tag in tags for value in tag.get(name, ())]
+            if all(name in tag for tag in tags) and len(values) == len(set(values)):
+                return True
+        return False
+
+    def _tags(self, schema: Rewritten) -> dict[str, set[str]]:
+        """The values of the required properties of an object that list them."""
+        parts = [part for part in self._parts(schema, 0) if isinstance(part, dict)]
+        if not any(part.get("type") == ["object"] for part in parts):
+            return {}
+        required = {name for part in parts for name in part.get("required", ())}
+        return {
+            name: set(map(key_of, values))
+            for part in parts
+            for name, inner in part.get("properties", {}).items()
+            if name in required and isinstance(inner, dict) and (values := values_of(inner)) is not None
+        }
 
     def _of(self, one: Rewritten, other: Rewritten, depth: int) -> bool:
         self._left -= 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+MAX_REPEATED = 20_000
+
 _DIGITS, _WORDS, _SPACES = "0-9", "0-9A-Za-z_", r" \t\n\r\f\v"
 _MOST_DIGITS, _MOST_WORDS, _MOST_SPACES = r"\p{Nd}", r"\p{L}\p{N}_", r"\s\x1c-\x1f\x{feff}"
 
@@ -42,6 +44,7 @@ _NOT_HELD = {
 _LOOK_AROUND = re.compile(r"\(\?(=|!|<=|<!)")
 _QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}")
 _LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_REPEATED = re.compile(r"\\.|\[(\\.|[^\]\\])*\]|\{(?P<count>\d+)(,\d*)?\}|[^?]", re.DOTALL)
 _CODE = re.compile(r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]{1,6}\}")
 _PROPERTY = re.compile(r"[pP]\{[^{}]*\}")
 _SYNTAX = r"\^$.|?*+()[]{}-&~#"
@@ -50,7 +53,28 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 
 def engine_pattern(pattern: str) -> str:
     """The pattern for the engine; raises `ValueError` for what it cannot hold."""
+    check_repetition(pattern)
     return "".join(_Reader(pattern).parts())
+
+
+def check_repetition(pattern: str) -> None:
+    """Refuse with `ValueError` what must be repeated so often that the engine is busy for seconds."""
+    least = [1]  # of the groups around, the greatest number so far
+    before = 1
+    for part in _REPEATED.finditer(pattern):
+        match part[0][0]:
+            case "(":
+                least.append(1)
+            case ")":
+                before = least.pop() if len(least) > 1 else 1
+                least[-1] = max(least[-1], before)
+            case "{" if part["count"]:
+                before *= int(part["count"])
+                least[-1] = max(least[-1], before)
+                if before > MAX_REPEATED:
+                    raise ValueError(f"it repeats something {before} times; {MAX_REPEATED} is the most")
+            case _:
+                before = 1
 
 
 class _Reader:

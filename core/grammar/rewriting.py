@@ -18,9 +18,10 @@ from core.grammar.disjointness import TYPES, Disjointness, Rewritten
 from core.grammar.faults import Path, SchemaFault
 from core.grammar.finiteness import Finiteness
 from core.grammar.patterns import engine_pattern
-from core.grammar.references import Place, References, entered
+from core.grammar.references import Place, References, entered, subschemas
 
 MAX_DEPTH = 48  # schemas within each other; the engine reads JSON that is 128 deep
+MAX_REACH = 400  # schemas within each other, also by references
 MAX_COUNT = 100_000  # characters, items or properties that can be required
 _UNBOUNDED = 1_000_000_000  # no answer has more characters, items or properties
 
@@ -115,8 +116,12 @@ _NO_NUMBER = (
     "a number has a value that no grammar can hold; it must be a float exactly, and below 2^63; write it as a text"
 )
 _CIRCLE = (
-    "this schema refers to itself, with no property or item in between, so it says nothing; write what is valid, or refer "
-    "to another schema"
+    "this schema refers to itself, with no property or item in between, so it says nothing; write what is valid, or "
+    "refer to another schema"
+)
+_TOO_FAR = (
+    f"more than {MAX_REACH} schemas lie within each other here, by references; leave some out, or write inner ones "
+    "without references"
 )
 _BOTH_COUNTS = "'minProperties' and 'maxProperties' cannot be enforced here; write 'required', or cases in 'anyOf'"
 
@@ -509,6 +514,7 @@ class RewrittenSchema:
     def _without_endless(self, root: Rewritten) -> tuple[Rewritten, dict[str, Rewritten]]:
         self._check_controls()
         self._check_circles()
+        self._check_reach(root, 0, set())
         finiteness = Finiteness(self._definitions)
         if not finiteness.ends(root):
             raise self._endless(finiteness.cause(root))
@@ -520,6 +526,18 @@ class RewrittenSchema:
             TopologicalSorter({name: _names_in_place(part) for name, part in self._definitions.items()}).prepare()
         except CycleError as error:
             raise SchemaFault(self.path(self._definitions[error.args[1][0]]), _CIRCLE) from None
+
+    def _check_reach(self, schema: Rewritten, depth: int, reached: set[str]) -> None:
+        """Refuse schemas that the engine, which reads them in this order, goes too deep into: it would crash."""
+        if isinstance(schema, bool):
+            return
+        if depth > MAX_REACH:
+            raise SchemaFault(self.path(schema), _TOO_FAR)
+        if "$ref" in schema and (name := schema["$ref"].removeprefix("#/$defs/")) not in reached:
+            reached.add(name)
+            self._check_reach(self._definitions[name], depth + 1, reached)
+        for _, inner in subschemas(schema):
+            self._check_reach(inner, depth + 1, reached)
 
     def _check_controls(self) -> None:
         if self._open and self._controls is not None:

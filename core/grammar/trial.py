@@ -1,4 +1,4 @@
-"""A grammar is tried before it is used: compiled, and followed as far as it leaves no choice.
+"""A grammar is tried before it is used: compiled, and asked what an answer may begin with.
 
 This takes no tokenizer. The texts that a grammar allows are the same for any, and here a token is a byte.
 """
@@ -12,20 +12,18 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from core.grammar.complaints import in_our_words
 from core.grammar.matching import MASK_FUEL, MASK_ITEMS, STATES
 
 
-def complaint(grammar: str, *, named_tokens: bool = False) -> str:
-    """What is wrong with a grammar; empty if nothing is known to be. One with `named_tokens` can only be read."""
-    if named_tokens:
-        return in_our_words(LLMatcher.validate_grammar(grammar))
+def complaint(grammar: str) -> str:
+    """What the engine says against a grammar; empty if nothing is known to be wrong."""
     matcher = _begun(grammar)
-    forced = [] if matcher.is_error() else list(matcher.compute_ff_bytes())
     if not matcher.is_error():
-        matcher.consume_tokens(forced)
-        matcher.compute_bitmask()
-    return in_our_words(matcher.get_error()) if matcher.is_error() else ""
+        begins = int.from_bytes(matcher.compute_bitmask(), "little")
+        if begins and not matcher.is_error():
+            matcher.consume_token((begins & -begins).bit_length() - 1)
+            matcher.compute_bitmask()
+    return str(matcher.get_error()) if matcher.is_error() else ""
 
 
 def allows(schema: Mapping[str, Any], text: str) -> bool:
