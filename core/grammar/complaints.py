@@ -30,7 +30,9 @@ _IN_OUR_WORDS = {
 
 def in_our_words(complaint: str) -> str:
     """The same complaint, without notions of the engine; empty if there is none."""
-    return _known(complaint) or (_UNKNOWN if complaint.strip() else "")
+    unreadable = re.search(r"^ *error: (.+)$", complaint, re.MULTILINE)
+    otherwise = f"a pattern cannot be read: {unreadable[1]:.{_SAID}}" if unreadable else _UNKNOWN
+    return _known(complaint) or (otherwise if complaint.strip() else "")
 
 
 def of_text(complaint: str) -> str:

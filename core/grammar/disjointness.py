@@ -53,9 +53,7 @@ class Disjointness:
 
     def of_all(self, schemas: Sequence[Rewritten]) -> bool:
         """Whether no two of them have a value in common."""
-        return self._tagged(schemas) or all(
-            self._of(one, other, 0) for n, one in enumerate(schemas) for other in schemas[n + 1 :]
-        )
+        return self._tagged(schemas) or all(self._of(one, other, 0) for one, other in combinations(schemas, 2))
 
     def _tagged(self, schemas: Sequence[Rewritten]) -> bool:
         """Whether all are objects with one required property of which each has values of its own."""

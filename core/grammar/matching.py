@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from core.errors import InvalidRequest
 from core.generation import Vocabulary
-from core.grammar.complaints import in_our_words
+from core.grammar.complaints import of_text
 
 REMEMBERED = 64  # compiled grammars: clients send the same tools and schemas again
 MASK_ITEMS, MASK_FUEL, STATES = 5_000, 50_000, 50_000  # of a parser and its lexer: a mask takes 10 ms at the very most
@@ -96,7 +96,7 @@ class GrammarState:
     @property
     def fault(self) -> str:
         matcher = self._matcher
-        return in_our_words(str(matcher.get_error())) if matcher.is_error() else ""
+        return of_text(str(matcher.get_error())) if matcher.is_error() else ""
 
     def advance(self, tokens: Sequence[int]) -> None:
         """The answer has grown by these tokens."""

@@ -38,6 +38,14 @@ class Bounds(NamedTuple):
     def empty(self) -> bool:
         return self.low is not None and self.high is not None and self.low > self.high
 
+    def hold(self, number: Number) -> bool:
+        return (self.low is None or self.low <= number) and (self.high is None or number <= self.high)
+
+    @property
+    def keywords(self) -> dict[str, Number]:
+        limits = {"minimum": self.low, "maximum": self.high}
+        return {keyword: limit for keyword, limit in limits.items() if limit is not None}
+
 
 def bounds_of(schema: Mapping[str, Any], integer: bool) -> Bounds:
     """The tightest bounds that the schema's keywords give; raises `ValueError` for values that are no numbers.
@@ -64,9 +72,15 @@ def _least(schema: Mapping[str, Any], inclusive: str, exclusive: str, sign: int,
 
 def _exact(value: Any, keyword: str) -> Fraction:
     """The number that the decimal text says."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not _is_finite(value):
         raise ValueError(f"'{keyword}' must be a finite number")
-    return Fraction(repr(value))
+    return Fraction(value) if isinstance(value, int) else Fraction(repr(value))
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def _raised(exact: Fraction, integer: bool, *, beyond: bool = False) -> Fraction:
@@ -96,11 +110,23 @@ def _held(low: Fraction) -> Number:
     return nearest if nearest >= low else int(math.nextafter(float(low), math.inf))
 
 
+def shorter_decimals(bounds: Bounds) -> list[float]:
+    """Numbers within the bounds that the engine forgets, as 12.7 below 12.75, since they begin as the bound does."""
+    shorter: dict[float, None] = {}
+    for bound, sign in ((bounds.high, 1), (bounds.low, -1)):
+        if bound is None or sign * bound <= 0:
+            continue
+        whole, _, decimals = decimal(abs(Fraction(repr(bound)))).partition(".")
+        numbers = (sign * float(f"{whole}.{decimals[:length]}") for length in range(1, len(decimals)))
+        shorter |= {number: None for number in numbers if not number.is_integer() and bounds.hold(number)}
+    return list(shorter)
+
+
 def multiple_of(value: Any, integer: bool) -> Fraction:
     """What the numbers are multiples of, as the decimal text says; raises `ValueError` where that is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if not _is_finite(value) or value <= 0:
         raise ValueError("'multipleOf' must be a finite number above 0")
-    exact = Fraction(repr(value))
+    exact = _exact(value, "multipleOf")
     return Fraction(exact.numerator) if integer else exact
 
 
@@ -139,7 +165,7 @@ def written_multiple(multiple: Fraction) -> Number:
     """
     if multiple.denominator == 1 and multiple <= MAX_MULTIPLE:
         return int(multiple)
-    candidate = float(multiple)
+    candidate = float(multiple) if multiple < _BEYOND else 0.0
     for _ in range(_ULPS):
         candidate = math.nextafter(candidate, 0.0)
     for _ in range(2 * _ULPS + 1):
@@ -161,10 +187,10 @@ def decimal(number: Fraction) -> str:
 
 def is_exact(value: Number) -> bool:
     """Whether the engine writes the number, and not the float next to it."""
-    if not math.isfinite(value):
+    if not -_BEYOND < value < _BEYOND:
         return False
     if isinstance(value, int) or value.is_integer():
-        return -_BEYOND < value < _BEYOND and float(value) == value
+        return float(value) == value
     return allows({"const": value}, decimal(Fraction(repr(value))))
 
 

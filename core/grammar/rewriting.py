@@ -358,9 +358,10 @@ class RewrittenSchema:
             for one in listed:
                 self._check_value(one, path, 0)
             yield self._noted({"enum": listed}, path)
+        elif not integer and (shorter := number_bounds.shorter_decimals(bounds)):
+            yield self._noted({"anyOf": [{"type": ["number"], **bounds.keywords}, {"enum": shorter}]}, path)
         else:
-            limits = {"minimum": bounds.low, "maximum": bounds.high}
-            rewritten |= {keyword: limit for keyword, limit in limits.items() if limit is not None}
+            rewritten |= bounds.keywords
 
     def _with_multiple(
         self, multiple: Fraction, bounds: number_bounds.Bounds, path: Path, rewritten: Schema

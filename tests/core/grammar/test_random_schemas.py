@@ -15,6 +15,7 @@ from tests.core.grammar.random_answers import RandomModel, answered, hostile_tex
 from tests.core.grammar.random_schemas import RandomSchemas
 from tests.core.grammar.validity import json_fault
 
+pytestmark = pytest.mark.filterwarnings("ignore:Possible")  # of Python, about patterns that some read otherwise
 TEMPERATURES = (0.0, 1.0, 2.0)
 
 
