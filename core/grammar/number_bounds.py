@@ -59,6 +59,9 @@ def bounds_of(schema: Mapping[str, Any], integer: bool) -> Bounds:
 
 def _least(schema: Mapping[str, Any], inclusive: str, exclusive: str, sign: int, integer: bool) -> Number | None:
     """The lower bound of the numbers, or if `sign` is -1 of the negated ones."""
+    for keyword in (inclusive, exclusive):
+        if schema.get(keyword, 0) is None:
+            raise ValueError(f"'{keyword}' must be a finite number")
     at, beyond = schema.get(inclusive), schema.get(exclusive)
     if isinstance(beyond, bool):
         at, beyond = (None, at) if beyond else (at, None)

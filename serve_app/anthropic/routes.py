@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -30,6 +31,7 @@ def messages(service: Service) -> APIRouter:
         chat, names = await encoded(translated, body, len(await request.body()))
         with names.clients():
             batch = await chat_batch(chat, service, owner_of(request.headers, service.owner_salt))
+        batch = replace(batch, grammar_field=names.of(batch.grammar_field))
         message = MessageBuilder(service, batch.prompt_tokens, chat.stops)
         if body.stream:
             return await streamed(request, batch, service, message)

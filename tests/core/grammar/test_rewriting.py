@@ -324,7 +324,7 @@ def test_a_refusal_names_the_path_and_speaks_no_jargon(kind: str) -> None:
     assert len(complaint) < 400
 
 
-WELL_FORMED = [("pattern", "a"), ("minLength", 5), ("minimum", 5)]
+WELL_FORMED = [("pattern", "a"), ("minLength", 5), ("minimum", 5), ("items", {"a": 5})]
 
 
 @pytest.mark.parametrize("value", [5, "a", None, ["a"], {"a": 5}])
