@@ -8,6 +8,7 @@ matching        the state of an answer's grammar: tokens that it allows, and tho
 trial           whether a grammar can be used, before it is
 complaints      what llguidance says of a grammar, in words of this service
 rewriting       a JSON schema in the form that llguidance holds exactly, with the help of
+keywords        tables of those that are known
 references      what a `$ref` means
 number_bounds   bounds and multiples
 patterns        regular expressions

@@ -17,6 +17,17 @@ from core.grammar.arrangements import MAX_ARRANGEMENTS, arrangements, listed_val
 from core.grammar.disjointness import TYPES, Disjointness, Rewritten
 from core.grammar.faults import Path, SchemaFault
 from core.grammar.finiteness import Finiteness
+from core.grammar.keywords import (
+    APPLICATORS,
+    COMPANIONS,
+    FORMATS,
+    IDLE,
+    KEYWORDS,
+    KINDS,
+    OF_FORMATS,
+    OLD_DRAFTS,
+    UNENFORCEABLE,
+)
 from core.grammar.patterns import engine_pattern
 from core.grammar.references import Place, References, entered, subschemas
 
@@ -24,80 +35,6 @@ MAX_DEPTH = 48  # schemas within each other; the engine reads JSON that is 128 d
 MAX_REACH = 400  # schemas within each other, also by references
 MAX_COUNT = 100_000  # characters, items or properties that can be required
 _UNBOUNDED = 1_000_000_000  # no answer has more characters, items or properties
-
-_ANYTHING_ELSE = "say with other keywords what is allowed"
-_CASES = "list the cases in 'anyOf'"
-UNENFORCEABLE = {  # and what to write instead
-    "not": _ANYTHING_ELSE,
-    "if": _CASES,
-    "then": _CASES,
-    "else": _CASES,
-    "contains": "list the items in 'prefixItems', or bound their number with 'minItems'",
-    "minContains": "bound the number of items with 'minItems'",
-    "maxContains": "bound the number of items with 'maxItems'",
-    "propertyNames": "write 'patternProperties', and 'additionalProperties': false",
-    "dependentRequired": _CASES,
-    "dependentSchemas": _CASES,
-    "dependencies": _CASES,
-    "unevaluatedProperties": "write 'additionalProperties'",
-    "unevaluatedItems": "write 'items'",
-    "$dynamicRef": "write '$ref'",
-    "$recursiveRef": "write '$ref'",
-}
-_IDLE: dict[str, tuple[Any, ...]] = {  # values that ask for nothing
-    "not": (False,),
-    "propertyNames": (True, {}),
-    "dependentRequired": ({},),
-    "dependentSchemas": ({},),
-    "dependencies": ({},),
-    "unevaluatedProperties": (True, {}),
-    "unevaluatedItems": (True, {}),
-    "uniqueItems": (False,),
-}
-_COMPANIONS = {  # keywords that say nothing without another
-    "then": "if",
-    "else": "if",
-    "if": "then|else",
-    "minContains": "contains",
-    "maxContains": "contains",
-}
-_KINDS = {  # keywords that concern values of one type
-    "contains": "array",
-    "minContains": "array",
-    "maxContains": "array",
-    "unevaluatedItems": "array",
-    "uniqueItems": "array",
-    "propertyNames": "object",
-    "dependentRequired": "object",
-    "dependentSchemas": "object",
-    "dependencies": "object",
-    "unevaluatedProperties": "object",
-}
-_FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"))
-_YEAR = "(...[1-9]|..[1-9].|.[1-9]..|[1-9]...)"  # but for 0000
-_LEAP_YEAR = "(..(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
-_DAY = f"({_YEAR}-(0[13-9]-..|1.-..|02-[01].|02-2[0-8])|{_LEAP_YEAR}-02-29)"
-_OF_FORMATS: dict[str, dict[str, Any]] = {  # the engine allows 29 February and second 60 in any year and minute
-    "date": {"pattern": f"^{_DAY}$"},
-    "time": {"pattern": "^.{6}[0-5].*$"},
-    "date-time": {"pattern": f"^{_DAY}.{{7}}[0-5].*$"},
-    "hostname": {"maxLength": 253},
-}
-_OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07", "2019-09")
-_APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf", "const", "enum")
-_KEYWORDS = {
-    "number": ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"),
-    "string": ("minLength", "maxLength", "pattern", "format"),
-    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"),
-    "object": (
-        "properties",
-        "patternProperties",
-        "additionalProperties",
-        "required",
-        "minProperties",
-        "maxProperties",
-    ),
-}
 
 TOO_DEEP = f"schemas may be nested {MAX_DEPTH} deep; put inner ones into '$defs', and refer to them"
 _NO_UNION = (
@@ -137,7 +74,7 @@ class RewrittenSchema:
     def __init__(self, whole: Mapping[str, Any], strict: bool) -> None:
         self._strict = strict
         self._references = References(whole)
-        self._old = any(draft in str(whole.get("$schema", "")) for draft in _OLD_DRAFTS)
+        self._old = any(draft in str(whole.get("$schema", "")) for draft in OLD_DRAFTS)
         self._definitions: dict[str, Rewritten] = {}
         self._names: dict[Path, str] = {}
         self._pending: list[tuple[str, Place]] = []
@@ -196,7 +133,7 @@ class RewrittenSchema:
         for key in given:
             if key == where:
                 self._add_own_keywords(rewritten, given, types, place, depth)
-            elif key in _APPLICATORS:
+            elif key in APPLICATORS:
                 self._apply(key, given[key], rewritten, place, depth)
         return self._noted(self._simple(rewritten), path)
 
@@ -222,9 +159,9 @@ class RewrittenSchema:
         return {key: value for key, value in given.items() if key not in UNENFORCEABLE}
 
     def _matters(self, keyword: str, given: Mapping[str, Any], types: Sequence[str]) -> bool:
-        if given[keyword] in _IDLE.get(keyword, ()) or _KINDS.get(keyword, types[0]) not in types:
+        if given[keyword] in IDLE.get(keyword, ()) or KINDS.get(keyword, types[0]) not in types:
             return False
-        return keyword not in _COMPANIONS or any(other in given for other in _COMPANIONS[keyword].split("|"))
+        return keyword not in COMPANIONS or any(other in given for other in COMPANIONS[keyword].split("|"))
 
     def _refuse_if_strict(self, path: Path, complaint: str) -> None:
         if self._strict:
@@ -323,7 +260,7 @@ class RewrittenSchema:
             "object": lambda: self._object(given, place, depth, rewritten),
         }
         for kind, make in makers.items():
-            if any(keyword in given for keyword in _KEYWORDS[kind]) and _has(types, kind):
+            if any(keyword in given for keyword in KEYWORDS[kind]) and _has(types, kind):
                 restrictions = self._of_kind(make, kind, types, place.path)
                 self._add(rewritten, {"allOf": restrictions}, "allOf")
 
@@ -392,12 +329,12 @@ class RewrittenSchema:
         form = given["format"]
         if not isinstance(form, str):
             raise SchemaFault(path, "'format' must be a text")
-        if form in _FORMATS:
+        if form in FORMATS:
             rewritten["format"] = form
-            if form in _OF_FORMATS:
-                yield self._noted({"type": ["string"], **_OF_FORMATS[form]}, path)
+            if form in OF_FORMATS:
+                yield self._noted({"type": ["string"], **OF_FORMATS[form]}, path)
         else:
-            known = ", ".join(sorted(_FORMATS))
+            known = ", ".join(sorted(FORMATS))
             self._refuse_if_strict(
                 path, f"the format '{form:.40}' cannot be enforced; write one of {known}, or a 'pattern'"
             )
@@ -579,7 +516,7 @@ def _has(types: Sequence[str], kind: str) -> bool:
 
 def _place_of_keywords(given: Mapping[str, Any]) -> str:
     """The keyword in whose place the keywords of numbers, strings, arrays and objects are written, all together."""
-    own = [key for key in given if any(key in keywords for keywords in _KEYWORDS.values())]
+    own = [key for key in given if any(key in keywords for keywords in KEYWORDS.values())]
     return "properties" if "properties" in own else own[0] if own else ""
 
 

