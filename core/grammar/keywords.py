@@ -1,4 +1,4 @@
-"""Keywords of JSON Schema: which concern what, which cannot be enforced, and what formats add to those of the engine."""
+"""Keywords of JSON Schema: which concern what, which cannot be enforced, and what formats add to the engine's own."""
 
 from __future__ import annotations
 
