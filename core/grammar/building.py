@@ -7,26 +7,25 @@ and can be proposed. Whoever wants other spaces says so with a pattern.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llguidance import LLMatcher
 
 from core.errors import InvalidRequest
+from core.grammar.complaints import in_our_words, of_text
+from core.grammar.disjointness import Rewritten
+from core.grammar.faults import Path, SchemaFault, written
+from core.grammar.patterns import check_repetition
+from core.grammar.references import subschemas
+from core.grammar.rewriting import TOO_DEEP, RewrittenSchema
+from core.grammar.trial import complaint
 
 MAX_GRAMMAR = 1 << 18  # characters; up to 0.3 s to compile, and 0.5 s more to read as GBNF
+ESCAPES = 'nrbtf\\"'  # letters behind a backslash, without the u of control characters
 
-Path = tuple[str | int, ...]
-
-_IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_IN_LISTS = ("prefixItems", "allOf", "anyOf", "oneOf")
-_ALONE = ("items", "additionalProperties", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames")
-_SHARED = ("$defs", "definitions")
-_YEAR = "(...[1-9]|..[1-9].|.[1-9]..|[1-9]...)"  # but for 0000
-_LEAP_YEAR = "(..(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
-_DAY = f"({_YEAR}-(0[13-9]-..|1.-..|02-[01].|02-2[0-8])|{_LEAP_YEAR}-02-29)"
-_EXISTING = {"date": f"^{_DAY}$", "time": "^.{6}[0-5].*$", "date-time": f"^{_DAY}.{{7}}[0-5].*$"}  # patterns, by format
-_SAID = 200  # characters of a complaint, which may quote the whole grammar
+_NAMED_TOKENS = re.compile(r"<\[|<[^<>\s]+>")  # in Lark, a token by its id or its text, which cannot be tried
 _SEARCHED = 1 << 19  # characters of grammars compiled to find the path at fault, in half a second
 _EACH = 1 << 8  # characters that take as long as one more grammar does
 
@@ -38,16 +37,50 @@ def of_json_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True
     with the path in the schema at fault: in a large one perhaps of a schema around it. Unless `strict`, keywords that
     cannot be enforced are ignored.
     """
+    return _usable(schema, field, strict, whitespace)[1]
+
+
+def engine_schema(schema: Mapping[str, Any], field: str, *, strict: bool = True) -> dict[str, Any]:
+    """The same schema as the engine holds it, to stand in another grammar; raises what `of_json_schema` does."""
+    rewritten, _ = _usable(schema, field, strict, None)
+    return {**rewritten.whole(), "x-guidance": _written_json(rewritten, None)}
+
+
+def _usable(schema: Mapping[str, Any], field: str, strict: bool, whitespace: str | None) -> tuple[RewrittenSchema, str]:
+    """The schema for the engine, and its grammar, which has been tried."""
     try:
-        grammar = _of_schema(schema, strict, whitespace)
-    except (ValueError, RecursionError) as error:
-        message = f"'{field}' has a value that no grammar can hold: {_first_line(str(error))}"
-        raise InvalidRequest(field, message) from error
-    _check_size(grammar, field)
-    if LLMatcher.validate_grammar(grammar):
-        path, complaint = _Search(schema, strict, whitespace).fault()
-        raise InvalidRequest(f"{field}{_written(path)}", f"'{field}{_written(path)}': {complaint}")
-    return grammar
+        rewritten = _rewritten(schema, field, strict)
+        grammar = _of_rewritten(rewritten, rewritten.root, whitespace)
+        _check_size(grammar, field)
+        if wrong := complaint(grammar):
+            path, wrong = _Search(rewritten, whitespace).fault(wrong)
+            raise SchemaFault(path, in_our_words(wrong))
+    except SchemaFault as fault:
+        at = f"{field}{written(fault.path)}"
+        raise InvalidRequest(at, f"'{at}': {fault.complaint}") from fault
+    return rewritten, grammar
+
+
+def _rewritten(schema: Mapping[str, Any], field: str, strict: bool) -> RewrittenSchema:
+    try:
+        _check_size(json.dumps(schema), field)
+        return RewrittenSchema(schema, strict)
+    except RecursionError:
+        raise SchemaFault((), TOO_DEEP) from None
+
+
+def _of_rewritten(schema: RewrittenSchema, part: Rewritten, whitespace: str | None) -> str:
+    """The grammar of a part of a schema."""
+    alone = json.dumps(schema.with_definitions(part))
+    overrides: Any = _written_json(schema, whitespace)
+    return LLMatcher.grammar_from_json_schema(alone, overrides=overrides)
+
+
+def _written_json(schema: RewrittenSchema, whitespace: str | None) -> dict[str, Any]:
+    """How the engine writes JSON."""
+    spaces = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+    form: dict[str, Any] = spaces if whitespace is None else {"whitespace_pattern": whitespace}
+    return form if schema.spelled_characters else form | {"json_allowed_escapes": ESCAPES}
 
 
 def of_json_object(field: str, whitespace: str | None = None) -> str:
@@ -57,6 +90,10 @@ def of_json_object(field: str, whitespace: str | None = None) -> str:
 
 def of_regex(regex: str, field: str) -> str:
     """Text that the whole of `regex` matches, in the syntax of Rust's crate regex; it has no look-around."""
+    try:
+        check_repetition(regex)
+    except ValueError as error:
+        raise InvalidRequest(field, f"'{field}': {error}") from error
     return checked(LLMatcher.grammar_from_regex(regex), field)
 
 
@@ -80,26 +117,12 @@ def of_lark(grammar: str, field: str) -> str:
     return checked(grammar, field)
 
 
-def with_existing_dates(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same schema, in which formats of dates and times allow only what exists and can be read.
-
-    llguidance allows 29 February and second 60 in any year and minute.
-    """
-    copy: dict[str, Any] = json.loads(json.dumps(schema))
-    schemas = [copy]
-    while schemas:
-        one = schemas.pop()
-        schemas += [inner for _, inner in _subschemas(one)]
-        if isinstance(form := one.get("format"), str) and form in _EXISTING:
-            one.setdefault("pattern", _EXISTING[form])
-    return copy
-
-
 def checked(grammar: str, field: str) -> str:
     """`grammar` itself; raises `InvalidRequest` for `field` if it is none."""
     _check_size(grammar, field)
-    if complaint := LLMatcher.validate_grammar(grammar):
-        raise InvalidRequest(field, f"'{field}': {_first_line(complaint)}")
+    wrong = LLMatcher.validate_grammar(grammar) if _NAMED_TOKENS.search(grammar) else complaint(grammar)
+    if wrong:
+        raise InvalidRequest(field, f"'{field}': {of_text(wrong)}")
     return grammar
 
 
@@ -113,64 +136,38 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _of_schema(schema: Mapping[str, Any], strict: bool, whitespace: str | None) -> str:
-    written: Any = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
-    if whitespace is not None:
-        written = {"whitespace_pattern": whitespace}
-    written["lenient"] = not strict
-    return LLMatcher.grammar_from_json_schema(with_existing_dates(schema), overrides=written)
-
-
 class _Search:
-    """Looks for what is wrong in a schema that is refused; it ends once `_SEARCHED` characters have been compiled."""
+    """Looks for the part of a schema that the engine refuses; it ends once `_SEARCHED` characters are compiled."""
 
-    def __init__(self, schema: Mapping[str, Any], strict: bool, whitespace: str | None) -> None:
+    def __init__(self, schema: RewrittenSchema, whitespace: str | None) -> None:
         self._schema = schema
-        self._shared = {key: schema[key] for key in _SHARED if key in schema}
-        self._strict = strict
         self._whitespace = whitespace
         self._left = _SEARCHED
 
-    def fault(self) -> tuple[Path, str]:
-        """The path of the innermost schema found that is refused by itself, and what is said of it."""
+    def fault(self, wrong: str) -> tuple[Path, str]:
+        """The path of the innermost part found that is refused by itself, and what is wrong with it."""
         path: Path = ()
-        inner, complaint = self._schema, self._complaint(self._schema)
-        while found := next(self._refused(inner), None):
-            step, inner, complaint = found
-            path += step
-        return path, _first_line(complaint)
+        part, searched = self._schema.root, set[int]()
+        while inner := next(self._refused(part, searched), None):
+            part, wrong = inner
+            path = self._schema.path(part) or path
+        return path, wrong
 
-    def _refused(self, schema: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any], str]]:
-        for step, inner in _subschemas(schema):
+    def _refused(self, part: Rewritten, searched: set[int]) -> Iterator[tuple[Rewritten, str]]:
+        for inner in self._inner(part):
             if self._left <= 0:
                 return
-            own = inner if step[0] in _SHARED else {**self._shared, **inner}
-            if complaint := self._complaint(own):
-                yield step, inner, complaint
+            if id(inner) in searched:
+                continue
+            searched.add(id(inner))
+            grammar = _of_rewritten(self._schema, inner, self._whitespace)
+            self._left -= len(grammar) + _EACH
+            if wrong := complaint(grammar):
+                yield inner, wrong
 
-    def _complaint(self, schema: Mapping[str, Any]) -> str:
-        grammar = _of_schema(schema, self._strict, self._whitespace)
-        self._left -= len(grammar) + _EACH
-        return LLMatcher.validate_grammar(grammar)
-
-
-def _subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for key, value in schema.items():
-        within: Iterator[tuple[Path, Any]] = iter(())
-        if key in _IN_OBJECTS and isinstance(value, dict):
-            within = (((key, name), inner) for name, inner in value.items())
-        elif key in _IN_LISTS and isinstance(value, list):
-            within = (((key, index), inner) for index, inner in enumerate(value))
-        elif key in _ALONE:
-            within = iter([((key,), value)])
-        yield from ((step, inner) for step, inner in within if isinstance(inner, dict))
-
-
-def _written(path: Path) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-
-
-def _first_line(complaint: str) -> str:
-    """What is wrong, without the picture of where."""
-    lines = [line.strip() for line in complaint.splitlines() if line.strip()]
-    return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])[:_SAID]
+    def _inner(self, part: Rewritten) -> Iterator[Rewritten]:
+        if isinstance(part, bool):
+            return
+        if "$ref" in part:
+            yield self._schema.definitions[part["$ref"].removeprefix("#/$defs/")]
+        yield from (inner for _, inner in subschemas(part))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from core.errors import InvalidRequest
 from core.generation import Vocabulary
+from core.grammar.complaints import of_text
 from core.grammar.spelling import grammar_tokenizer
 
 REMEMBERED = 64  # compiled grammars: clients send the same tools and schemas again
@@ -102,9 +103,8 @@ class GrammarState:
 
     @property
     def fault(self) -> str:
-        """Without the state that llguidance adds."""
         matcher = self._matcher
-        return str(matcher.get_error()).strip().splitlines()[0] if matcher.is_error() else ""
+        return of_text(str(matcher.get_error())) if matcher.is_error() else ""
 
     def advance(self, tokens: Sequence[int]) -> None:
         """The answer has grown by these tokens."""

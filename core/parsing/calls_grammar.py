@@ -19,15 +19,14 @@ _BLANK = r"[ \t\r\n]*"
 
 
 class Tool(NamedTuple):
-    """`parameters` is the JSON schema of an object; unless `strict`, free calls need not follow it.
+    """`parameters` is the JSON schema of an object, which llguidance can hold.
 
-    If `lenient`, keywords of the schema that cannot be enforced are ignored.
+    Unless `strict`, free calls need not follow it.
     """
 
     name: str
     parameters: Mapping[str, Any]
     strict: bool = False
-    lenient: bool = False
 
 
 def calls_grammar(
@@ -179,4 +178,4 @@ def _objects(tool_format: ToolFormat, tools: Sequence[Tool], required: bool, mar
 def arguments_schema(tool: Tool, required: bool) -> dict[str, Any]:
     """The JSON schema of the arguments of a call."""
     enforced = tool.parameters if required or tool.strict else {}
-    return {"type": "object", **enforced, "x-guidance": {**_SPACES, "lenient": tool.lenient}}
+    return {"type": "object", "x-guidance": _SPACES, **enforced}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -32,6 +33,7 @@ def messages(service: Service) -> APIRouter:
         with names.clients():
             owner = owner_of(request.headers, service.owner_salt)
             batch = await chat_batch(chat, service, owner, lowers_max_tokens=True)
+        batch = replace(batch, grammar_field=names.of(batch.grammar_field))
         message = MessageBuilder(service, body.model, batch.prompt_tokens)
         if body.stream:
             return await streamed(request, batch, service, message)

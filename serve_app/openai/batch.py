@@ -20,16 +20,21 @@ from serve_app.openai.service import Service, Speculation
 
 SEED_BITS = 63
 TASKS_SHOWN = 8
+GRAMMAR = "grammar"  # what a verifier blames, which knows no fields of requests
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One HTTP request: for each prompt its choices, which share one prefill."""
+    """One HTTP request: for each prompt its choices, which share one prefill.
+
+    `grammar_field` is the client's name of what holds the answer to a grammar.
+    """
 
     prompts: list[list[GenerationRequest]]
     speculation: Speculation
     ending: Ending
     parsing: Parsing = NO_PARSING
+    grammar_field: str = GRAMMAR
 
     @property
     def requests(self) -> list[GenerationRequest]:
@@ -40,6 +45,13 @@ class Batch:
     def predicted(self) -> bool:
         """Whether the client said what it expects the answer to be."""
         return any(request.prediction for request in self.requests)
+
+    def in_its_fields(self, error: Exception) -> Exception:
+        """The same error, told of the client's field."""
+        if not isinstance(error, InvalidRequest) or error.field != GRAMMAR:
+            return error
+        field = self.grammar_field
+        return InvalidRequest(field, f"'{field}': {error}", status=error.status, code=error.code)
 
     @property
     def prompt_tokens(self) -> int:
@@ -55,7 +67,7 @@ async def completion_batch(request: CompletionRequest, service: Service, owner: 
         _choices(request, prompt, field, _params(request, request.most_tokens, grammar), service, owner)
         for field, prompt in prompts.items()
     ]
-    return Batch(asked, speculation, ending)
+    return Batch(asked, speculation, ending, grammar_field=request.grammar_field)
 
 
 async def chat_batch(
@@ -79,7 +91,7 @@ async def chat_batch(
         msgspec.structs.replace(choice, prediction=prediction, form=parsing.form)
         for choice in _choices(request, prompt, "messages", params, service, owner)
     ]
-    return Batch([choices], speculation, ending, parsing)
+    return Batch([choices], speculation, ending, parsing, request.grammar_field)
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:

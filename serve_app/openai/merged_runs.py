@@ -45,4 +45,4 @@ async def _pump_all(batch: Batch, service: Service, put: Callable[[ChoiceRun], N
             for number in range(len(batch.prompts)):
                 group.create_task(pump(number))
     except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        raise batch.in_its_fields(failures.exceptions[0]) from None

@@ -102,6 +102,11 @@ class StructuredFields(Fields):
     def _grammar(self) -> str:
         return next((ask.build(ask.value, ask.field) for ask in self._asked()), "")
 
+    @property
+    def grammar_field(self) -> str:
+        """The field that holds the answer to a grammar, also if that is one of calls."""
+        return next((ask.field for ask in self._asked()), "tools")
+
     def _asked(self) -> list[Ask]:
         """All that ask for a grammar."""
         asked = _of_outputs(self._guided(), "guided_")

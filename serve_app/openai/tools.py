@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from core.errors import InvalidRequest
-from core.grammar.building import checked, of_json_schema, with_existing_dates
+from core.grammar.building import checked, engine_schema
 from core.parsing.calls_grammar import Tool, after_reasoning, begins_with_marker, calls_grammar
 from core.text.tokenizer import Tokenizer
 from serve_app.openai.fields import Fields, field_error
@@ -175,12 +175,9 @@ def answer_grammar(
     if content and not required and not begins_with_marker(form):
         message = "this model's calls cannot be told from other JSON; leave out tools, or the grammar of the answer"
         raise InvalidRequest("tools", message)
-    for number, function in offered.items():
-        if function.parameters is not None and (required or function.strict):
-            _check_schema(function, f"tools[{number}].function.parameters")
     grammar = calls_grammar(
         form,
-        [_tool(function) for function in offered.values()],
+        [_tool(number, function, enforced=required or function.strict) for number, function in offered.items()],
         required=required,
         parallel=parallel and not isinstance(choice, NamedTool),
         tokens=tokenizer.marker_ids,
@@ -191,13 +188,10 @@ def answer_grammar(
     return checked(grammar, "tools")
 
 
-def _check_schema(function: FunctionFields, field: str) -> None:
-    of_json_schema({"type": "object", **(function.parameters or {})}, field, strict=function.strict)
-
-
-def _tool(function: FunctionFields) -> Tool:
-    parameters = function.parameters
-    if parameters is None:
-        parameters = {**_NO_PARAMETERS, "additionalProperties": False}
-    written = with_existing_dates(parameters)
-    return Tool(function.name, written, strict=function.strict, lenient=not function.strict)
+def _tool(number: int, function: FunctionFields, *, enforced: bool) -> Tool:
+    """The tool for the grammar; raises `InvalidRequest` for a schema that cannot be used, if it is to be `enforced`."""
+    given = function.parameters
+    parameters = {**_NO_PARAMETERS, "additionalProperties": False} if given is None else {"type": "object", **given}
+    field = f"tools[{number}].function.parameters"
+    held = engine_schema(parameters, field, strict=function.strict) if enforced else {}
+    return Tool(function.name, held, strict=function.strict)

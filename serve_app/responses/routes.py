@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import APIRouter, Request, Response
 
 from serve_app.openai.answers import streamed, whole
@@ -26,6 +28,7 @@ def responses(service: Service) -> APIRouter:
         chat, names = await encoded(translated, body, len(await request.body()))
         with names.clients():
             batch = await chat_batch(chat, service, owner_of(request.headers, service.owner_salt))
+        batch = replace(batch, grammar_field=names.of(batch.grammar_field))
         response = ResponseBuilder(body, chat, service)
         if body.stream:
             return await streamed(request, batch, service, response)

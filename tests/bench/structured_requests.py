@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple, get_args
 
 from core.generation import GenerationRequest
-from core.grammar.building import of_json_schema, with_existing_dates
+from core.grammar.building import engine_schema, of_json_schema
 from core.parsing.calls_grammar import Tool, calls_grammar
 from core.parsing.formats import ToolFormat
 from core.sampling.params import SamplingParams
@@ -69,7 +69,7 @@ def _for_calls(tokenizer: Tokenizer, tool: int, turn: int, number: int) -> Quest
     asked = {"role": "user", "content": f"{every[tool].description} Use {every[tool].name}."}
     told = with_written_tools([asked], [{"function": one._asdict()} for one in offered], form)
     parallel = turn % 2 == 0
-    written = [Tool(one.name, with_existing_dates(one.parameters)) for one in offered]
+    written = [Tool(one.name, engine_schema(one.parameters, "schema")) for one in offered]
     grammar = calls_grammar(form, written, required=True, parallel=parallel)
     request = _request(tokenizer, told, grammar, turn, number)
     return Question(CALLS, every[tool].name, request, partial(calls_fault, offered, form, parallel))

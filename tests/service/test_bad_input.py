@@ -27,7 +27,7 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "unknown task": ({"speculation": {"task": "cooking"}}, 400, "speculation.task"),
     "tool without a function": ({"tools": [{"type": "function"}]}, 400, "tools[0].function"),
     "bad schema": ({"guided_json": {"items": {"type": "txt"}, "type": "array"}}, 400, "guided_json.items"),
-    "grammar that gives up": ({"guided_grammar": 'start: "a" t\nt[max_tokens=5]: /[a-z]+/'}, 400, "grammar"),
+    "grammar that gives up": ({"guided_grammar": 'start: "a" t\nt[max_tokens=5]: /[a-z]+/'}, 400, "guided_grammar"),
 }
 RAW: dict[str, bytes] = {
     "broken JSON": b'{"model": ',

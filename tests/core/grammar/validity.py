@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, time
+from fractions import Fraction
 from typing import Any
 
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 
 from core.parsing.answer import whole_answer
 from core.parsing.answer_stream import AnswerStream
@@ -52,7 +54,15 @@ def calls_fault(offered: Sequence[OfferedTool], form: ToolFormat, parallel: bool
 
 
 def _validator(schema: Mapping[str, Any]) -> Validator:
-    return validator_for(schema, default=Draft202012Validator)(schema, format_checker=_formats())
+    of_draft = validator_for(schema, default=Draft202012Validator)
+    return extend(of_draft, {"multipleOf": _multiple_of})(schema, format_checker=_formats())
+
+
+def _multiple_of(_validator: Validator, divisor: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
+    """As the decimals say; divided as floats, 0.3 would be no multiple of 0.1."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and (not math.isfinite(value) or Fraction(repr(value)) % Fraction(repr(divisor))):
+        yield ValidationError(f"{value} is no multiple of {divisor}")
 
 
 def _formats() -> FormatChecker:

@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 import pytest
-from llguidance import LLMatcher
 
+from core.grammar import building, trial
 from core.grammar.matching import Grammars
 from serve_app.openai.structured import INLINE_CHARACTERS
 from tests.serve_app.clients import http_client
@@ -133,13 +133,13 @@ LONG = "a" * INLINE_CHARACTERS
 async def test_what_takes_long_to_compile_is_compiled_in_a_thread(
     given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    validate, threads = LLMatcher.validate_grammar, set[int]()
+    tried, threads = trial.complaint, set[int]()
 
     def watched(grammar: str) -> str:
         threads.add(threading.get_ident())
-        return validate(grammar)
+        return tried(grammar)
 
-    monkeypatch.setattr(LLMatcher, "validate_grammar", watched)
+    monkeypatch.setattr(building, "complaint", watched)
     await asked_for("/v1/completions", guided_regex="a")
     assert threads == {threading.get_ident()}
     threads.clear()

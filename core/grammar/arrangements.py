@@ -1,0 +1,64 @@
+"""Lists whose items differ: all arrangements of a few values, since a grammar cannot remember what was written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+from core.grammar.disjointness import Rewritten, key_of, type_of, values_of
+
+MAX_ARRANGEMENTS = 120  # of five values, or of eleven in pairs; the engine follows all of them at once
+
+
+def listed_values(schema: Rewritten, definitions: Mapping[str, Rewritten]) -> list[Any] | None:
+    """All values of a rewritten schema, each once; None if it does not list them. `definitions` are for references."""
+    seen: set[int] = set()
+    while isinstance(schema, dict) and "$ref" in schema and len(schema) == 1 and id(schema) not in seen:
+        seen.add(id(schema))
+        schema = definitions[schema["$ref"].removeprefix("#/$defs/")]
+    if isinstance(schema, bool):
+        return None
+    if set(schema) <= {"const", "enum", "type"} and (values := values_of(schema)) is not None:
+        return _distinct([value for value in values if _is_typed(value, schema)])
+    if schema.get("type") == ["boolean"] and len(schema) == 1:
+        return [True, False]
+    if schema.get("type") == ["null"] and len(schema) == 1:
+        return [None]
+    if set(schema) == {"anyOf"}:
+        options = [listed_values(option, definitions) for option in schema["anyOf"]]
+        return None if None in options else _distinct([value for option in options for value in option or ()])
+    return None
+
+
+def arrangements(values: Sequence[Any], least: int, most: int | None) -> list[dict[str, Any]] | None:
+    """Lists of different values, from `least` to `most` of them, as schemas; None if they are too many.
+
+    A list may end anywhere behind the items it must have, so the longest ones hold the shorter, too.
+    """
+    length = min(len(values), len(values) if most is None else most)
+    if length < least:
+        return []
+    if math.perm(len(values), length) > MAX_ARRANGEMENTS:
+        return None
+    return [
+        {
+            "type": ["array"],
+            "prefixItems": [{"const": value} for value in arranged],
+            "items": False,
+            "minItems": least,
+            "maxItems": length,
+        }
+        for arranged in permutations(values, length)
+    ]
+
+
+def _is_typed(value: Any, schema: dict[str, Any]) -> bool:
+    kind = type_of(value)
+    whole = kind == "number" and float(value).is_integer()
+    return "type" not in schema or kind in schema["type"] or (whole and "integer" in schema["type"])
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return list({key_of(value): value for value in values}.values())

@@ -1,0 +1,186 @@
+"""Proofs that no value is valid for two schemas, so that 'one of' both means 'any of' them.
+
+The schemas are rewritten ones: `type` is a list, bounds are inclusive, and references lead to `$defs`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+Rewritten = bool | dict[str, Any]
+
+TYPES = ("null", "boolean", "number", "string", "array", "object")
+_DEPTH = 12
+_COMPARED = 20_000  # pairs; then it is not proven
+
+
+def type_of(value: Any) -> str:
+    """Its type in JSON."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"
+
+
+def key_of(value: Any) -> str:
+    """Equal for values that are equal in JSON, as 1 and 1.0 are, and True and 1 are not."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(key_of, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(f"{json.dumps(name)}:{key_of(inner)}" for name, inner in value.items())) + "}"
+    return json.dumps(value)
+
+
+class Disjointness:
+    """Compares schemas whose references are in `definitions`."""
+
+    def __init__(self, definitions: Mapping[str, Rewritten]) -> None:
+        self._definitions = definitions
+        self._left = _COMPARED
+
+    def of_all(self, schemas: Sequence[Rewritten]) -> bool:
+        """Whether no two of them have a value in common."""
+        return self._tagged(schemas) or all(self._of(one, other, 0) for one, other in combinations(schemas, 2))
+
+    def _tagged(self, schemas: Sequence[Rewritten]) -> bool:
+        """Whether all are objects with one required property of which each has values of its own."""
+        tags = [self._tags(schema) for schema in schemas]
+        for name in tags[0] if tags else ():
+            values = [value for tag in tags for value in tag.get(name, ())]
+            if all(name in tag for tag in tags) and len(values) == len(set(values)):
+                return True
+        return False
+
+    def _tags(self, schema: Rewritten) -> dict[str, set[str]]:
+        """The values of the required properties of an object that list them."""
+        parts = [part for part in self._parts(schema, 0) if isinstance(part, dict)]
+        if not any(part.get("type") == ["object"] for part in parts):
+            return {}
+        required = {name for part in parts for name in part.get("required", ())}
+        return {
+            name: set(map(key_of, values))
+            for part in parts
+            for name, inner in part.get("properties", {}).items()
+            if name in required and isinstance(inner, dict) and (values := values_of(inner)) is not None
+        }
+
+    def _of(self, one: Rewritten, other: Rewritten, depth: int) -> bool:
+        self._left -= 1
+        if depth > _DEPTH or self._left < 0:
+            return False
+        ones, others = list(self._parts(one, depth)), list(self._parts(other, depth))
+        if False in ones or False in others:
+            return True
+        left, right = ([part for part in parts if isinstance(part, dict)] for parts in (ones, others))
+        if any(_differ(one, other) for one, other in product(left, right)):
+            return True
+        if self._some_member(left, right, depth):
+            return True
+        return self._every_option(left, other, depth) or self._every_option(right, one, depth)
+
+    def _every_option(self, parts: Sequence[Mapping[str, Any]], other: Rewritten, depth: int) -> bool:
+        options = [part["anyOf"] for part in parts if "anyOf" in part]
+        return any(all(self._of(option, other, depth + 1) for option in choice) for choice in options)
+
+    def _parts(self, schema: Rewritten, depth: int) -> Iterator[Rewritten]:
+        """The schemas that all hold where this one does."""
+        yield schema
+        if isinstance(schema, bool) or depth > _DEPTH:
+            return
+        if "$ref" in schema:
+            name = schema["$ref"].removeprefix("#/$defs/")
+            yield from self._parts(self._definitions.get(name, True), depth + 1)
+        for part in schema.get("allOf", ()):
+            yield from self._parts(part, depth + 1)
+
+    def _some_member(self, left: list[dict[str, Any]], right: list[dict[str, Any]], depth: int) -> bool:
+        """Whether both are objects or lists that must have a member which cannot be valid for both."""
+        types = set(TYPES)
+        for part in left + right:
+            types &= _types(part)
+        if types == {"object"}:
+            names = {name: None for part in left + right for name in part.get("required", ())}
+            members = (([_property(p, name) for p in left], [_property(p, name) for p in right]) for name in names)
+        elif types == {"array"}:
+            least = max(part.get("minItems", 0) for part in left + right)
+            longest = max(len(part.get("prefixItems", ())) for part in left + right) + 1
+            numbers = range(min(least, longest))
+            members = (([_item(p, n) for p in left], [_item(p, n) for p in right]) for n in numbers)
+        else:
+            return False
+        return any(self._of(a, b, depth + 1) for ours, theirs in members for a, b in product(ours, theirs))
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    given = {"number" if name == "integer" else name for name in schema.get("type", TYPES)}
+    if (values := values_of(schema)) is not None:
+        given &= {type_of(value) for value in values}
+    return given
+
+
+def values_of(schema: Mapping[str, Any]) -> list[Any] | None:
+    """The values that `const` or `enum` lists; None without them."""
+    if "const" in schema:
+        return [schema["const"]]
+    return schema.get("enum")
+
+
+def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether their own keywords exclude each other."""
+    types = _types(one) & _types(other)
+    if not types:
+        return True
+    if (values := values_of(one)) is not None:
+        return not any(_may_be(value, other) for value in values)
+    if (values := values_of(other)) is not None:
+        return not any(_may_be(value, one) for value in values)
+    ranges = {"number": ("minimum", "maximum"), "string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
+    return all(kind in ranges and _apart(one, other, *ranges[kind]) for kind in types)
+
+
+def _apart(one: Mapping[str, Any], other: Mapping[str, Any], least: str, most: str) -> bool:
+    lows = [part[least] for part in (one, other) if least in part]
+    highs = [part[most] for part in (one, other) if most in part]
+    return bool(lows and highs) and max(lows) > min(highs)
+
+
+def _may_be(value: Any, schema: Mapping[str, Any]) -> bool:
+    """False if the value is not valid for the schema's own keywords; patterns and members are not looked at."""
+    if (values := values_of(schema)) is not None and key_of(value) not in map(key_of, values):
+        return False
+    kind = type_of(value)
+    if kind == "number":
+        types = schema.get("type", TYPES)
+        typed = "number" in types or ("integer" in types and float(value).is_integer())
+        return typed and schema.get("minimum", value) <= value <= schema.get("maximum", value)
+    if kind == "string":
+        length = len(value)
+        fits = schema.get("minLength", 0) <= length <= schema.get("maxLength", length)
+        return fits and kind in _types(schema)
+    return kind in _types(schema)
+
+
+def _property(schema: Mapping[str, Any], name: str) -> Rewritten:
+    """What holds for a property; True where patterns may say more."""
+    if name in schema.get("properties", {}):
+        declared: Rewritten = schema["properties"][name]
+        return declared
+    return True if "patternProperties" in schema else schema.get("additionalProperties", True)
+
+
+def _item(schema: Mapping[str, Any], number: int) -> Rewritten:
+    first: list[Rewritten] = schema.get("prefixItems", [])
+    return first[number] if number < len(first) else schema.get("items", True)
