@@ -15,6 +15,8 @@ from tests.serve_app.scripted import ScriptedService
 CHAT = "/v1/chat/completions"
 BODY = json.dumps({"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]}).encode()
 
+COMPRESSED = gzip.compress(BODY)
+
 
 async def sent(body: bytes, encoding: str, path: str = CHAT) -> tuple[int, Any, str | None]:
     """Status, body, and the encodings that the answer says are taken."""
@@ -51,11 +53,12 @@ async def test_messages_refuses_them_in_its_own_form() -> None:
     ("body", "message"),
     [
         (BODY, "is not gzip data"),
-        (gzip.compress(BODY)[:-9], "ends within its gzip data"),
-        (gzip.compress(BODY) + b"more", "is not gzip data"),
+        (COMPRESSED[:-9], "ends within its gzip data"),
+        (COMPRESSED + b"more", "is not gzip data"),
         (gzip.compress(b'{"model": '), "is not valid JSON"),
         (b"", "ends within its gzip data"),
     ],
+    ids=["plain", "cut", "longer", "of half a body", "empty"],  # gzip data holds the time at which it was made
 )
 async def test_what_is_no_whole_gzip_is_refused(body: bytes, message: str) -> None:
     status, answer, _ = await sent(body, "gzip")
@@ -64,7 +67,9 @@ async def test_what_is_no_whole_gzip_is_refused(body: bytes, message: str) -> No
 
 
 @pytest.mark.parametrize(
-    "bomb", [gzip.compress(b" " * (MAX_BODY_BYTES + 1)), gzip.compress(b"") * (MAX_BODY_BYTES // 20 + 1)]
+    "bomb",
+    [gzip.compress(b" " * (MAX_BODY_BYTES + 1)), gzip.compress(b"") * (MAX_BODY_BYTES // 20 + 1)],
+    ids=["large", "many members"],
 )
 async def test_a_bomb_is_refused_at_the_limit(bomb: bytes) -> None:
     """A thousandth of what it stands for; or nothing, a great many times."""
