@@ -122,9 +122,7 @@ class RewrittenSchema:
         if not isinstance(given, dict):
             raise SchemaFault(path, "a schema must be an object, true or false")
         if depth > MAX_DEPTH:
-            raise SchemaFault(
-                (), f"schemas may be nested {MAX_DEPTH} deep; put inner ones into '$defs' and refer to them"
-            )
+            raise SchemaFault((), TOO_DEEP)
         place = entered(place)
         types = _types(given, path)
         rewritten: Schema = {} if "type" not in given else {"type": types}
