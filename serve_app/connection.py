@@ -33,15 +33,15 @@ def connect(address: str) -> Any:
 
     Raises `NotReached`, and `ConfigError` for `auto` if several services are here.
     """
-    silence_ray()
-    import ray
-
     service = _service_at(address)
     with ExitStack() as joining:
         if service is not None:
+            address = service.address
             use_token(service.token_file)
             joining.enter_context(on_loopback())
-            address = service.address
+        silence_ray()
+        import ray
+
         try:
             return ray.init(address=address, **log_options())
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -90,6 +90,7 @@ def _is_node() -> bool:
     """Whether `ray start` has made this machine a node of a cluster that still runs, or RAY_ADDRESS names one."""
     if os.environ.get("RAY_ADDRESS"):
         return True
+    silence_ray()
     from ray._private.services import find_gcs_addresses
     from ray._private.utils import read_ray_address
 

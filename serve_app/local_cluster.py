@@ -223,9 +223,13 @@ def _create_token(token_file: Path) -> None:
 
 
 def use_token(token_file: Path) -> None:
-    """Let Ray, which reads this when it is imported, use the token of one cluster."""
+    """Let Ray use the token of one cluster, whether it has been imported, and so has read its settings, or not yet."""
     os.environ.pop("RAY_AUTH_TOKEN", None)  # of another cluster; Ray would prefer it
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token_file))
+    if "ray" in sys.modules:
+        from ray._raylet import Config  # type: ignore[attr-defined]
+
+        Config.initialize("")  # reads them again
 
 
 def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboard: int | None) -> None:
@@ -241,9 +245,7 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboar
     silence_ray()
     import ray
     from ray._private import parameter, utils
-    from ray._raylet import Config  # type: ignore[attr-defined]
 
-    Config.initialize("")  # reads RAY_AUTH_MODE again; Ray may have been imported before it was set
     # ray.init has no option for this port; the job agents of two clusters on one machine would both use 52365.
     parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)  # type: ignore[assignment, misc]
     # A closed terminal signals every process in it. Ray's inherit this mask and survive until they are stopped.
