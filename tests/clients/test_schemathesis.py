@@ -62,7 +62,7 @@ def mended(body: Any, path: str, model: str, ids: int) -> Any:
         body["model"] = model
     limits = LIMITS.get(path, ())
     for name in limits:
-        if isinstance(body.get(name), int):
+        if isinstance(body.get(name), int | float):  # 6.0 is 6
             body[name] = min(body[name], MOST_TOKENS)
     if limits and all(body.get(name) is None for name in limits):
         body[limits[0]] = MOST_TOKENS
