@@ -34,7 +34,11 @@ TELL_SECONDS = 5.0  # for a running service to tell what it serves
 
 
 class DeployFailed(TaskSpecError):
-    """An application did not come up."""
+    """An application did not come up. Those that `untouched` names are as they were."""
+
+    def __init__(self, message: str, untouched: frozenset[str]) -> None:
+        super().__init__(message)
+        self.untouched = untouched
 
 
 def core_application(served: ServedModels) -> Application:
@@ -102,10 +106,12 @@ def run(applications: Sequence[RunTarget], host: str, port: int) -> Iterator[int
     `DeployFailed` if one cannot be deployed; what would have come after it stays as it is.
     """
     serve.start(http_options={"host": host, "port": port}, logging_config=QUIET)
-    done = 0
+    done, untouched = 0, frozenset(one.name for one in applications)
     for wave in _waves(applications, CORE in serve.status().applications):
+        names = [one.name for one in wave]
+        untouched -= set(names)
         serve.run_many(wave, wait_for_applications_running=False)
-        for running in _until_all_run([application.name for application in wave]):
+        for running in _until_all_run(names, untouched):
             yield done + running
         done += len(wave)
 
@@ -118,7 +124,7 @@ def _waves(applications: Sequence[RunTarget], replacing: bool) -> Iterator[list[
     yield [one for one in applications if one.name in (CORE, ROLLOUT)]
 
 
-def _until_all_run(names: Sequence[str]) -> Iterator[int]:
+def _until_all_run(names: Sequence[str], untouched: frozenset[str]) -> Iterator[int]:
     running = 0
     while running < len(names):
         time.sleep(POLL_SECONDS)
@@ -126,6 +132,6 @@ def _until_all_run(names: Sequence[str]) -> Iterator[int]:
         found = {name: states[name] for name in names if name in states}
         for name, state in found.items():
             if state.status == ApplicationStatus.DEPLOY_FAILED:
-                raise DeployFailed(f"{name} was not deployed: {failure_of(state)}")
+                raise DeployFailed(f"{name} was not deployed: {failure_of(state)}", untouched)
         running = sum(state.status == ApplicationStatus.RUNNING for state in found.values())
         yield running

@@ -23,7 +23,11 @@ HEALTHY_WITHIN = 60.0  # seconds
 
 
 class StartFailed(TaskSpecError):
-    """The service did not come up; the message is Ray's."""
+    """The service did not come up; the message is Ray's. The applications in `untouched` are as they were."""
+
+    def __init__(self, message: str, untouched: frozenset[str] = frozenset()) -> None:
+        super().__init__(message)
+        self.untouched = untouched
 
 
 class LocalService(NamedTuple):
@@ -101,9 +105,10 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
         if before is None:
             raise
         console.print(f"The new service does not come up: {error}", highlight=False, markup=False, soft_wrap=True)
+        replaced = [one for one in applications.targets(before) if one.name not in error.untouched]
         with step(console, "Going back to the service before", "The service before runs again"):
             try:
-                for _ in applications.run(applications.targets(before), host, port):
+                for _ in applications.run(replaced, host, port):
                     pass
             except (RuntimeError, TaskSpecError) as again:
                 raise StartFailed(f"{error}\nNor does the service before come up again: {again}") from error
@@ -122,7 +127,7 @@ def _deploy(served: ServedModels, host: str, port: int, reached_at: str, console
             for ready in applications.run(every, host, port):
                 loading.reach(ready)
         except applications.DeployFailed as error:
-            raise StartFailed(str(error)) from error
+            raise StartFailed(str(error), error.untouched) from error
         except RuntimeError as error:
             # The exception of an actor is wrapped in one with the traceback of its process; `cause` is the original.
             raise StartFailed(str(getattr(error, "cause", error))) from error

@@ -36,7 +36,7 @@ def test_where_a_part_does_not_come_up_the_service_before_runs_again(
     def run(every: Sequence[RunTarget], *_: object) -> Iterator[int]:
         deployed.append(every[0].name)
         if every[0].name == "new" or not comes_up:
-            raise applications.DeployFailed("taskspec was not deployed: ConfigError: too small")
+            raise applications.DeployFailed("taskspec was not deployed: ConfigError: too small", frozenset())
         yield len(every)
 
     def targets(served: ServedModels) -> list[Any]:
@@ -71,3 +71,33 @@ def test_ingress_and_verifier_are_replaced_last_and_started_with_all_else(monkey
         assert waves == expected
         assert counts[-1] == len(applied)
         assert max(counts) <= len(applied)
+
+
+@pytest.mark.parametrize("failing", ["draft-general", CORE])
+def test_what_was_not_replaced_yet_is_not_deployed_again(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """Where a pool does not come up, ingress and verifier go on as they are."""
+    before, new = ServedModels(load_config("family")), ServedModels(load_config("smollm2"))
+    running = {CORE: SimpleNamespace(status=ApplicationStatus.RUNNING)}
+    deployed: list[str] = []
+
+    def run_many(wave: list[Any], **_: object) -> None:
+        for one in wave:
+            deployed.append(f"{one.of} {one.name}")
+            failed = one.of == "new" and one.name == failing
+            status = ApplicationStatus.DEPLOY_FAILED if failed else ApplicationStatus.RUNNING
+            running[one.name] = SimpleNamespace(status=status, deployments={}, message="too small")
+
+    def targets(served: ServedModels) -> list[Any]:
+        return [SimpleNamespace(of="new" if served is new else "before", name=name) for name in ("draft-general", CORE)]
+
+    fake = SimpleNamespace(
+        start=lambda **_: None, run_many=run_many, status=lambda: SimpleNamespace(applications=dict(running))
+    )
+    monkeypatch.setattr(applications, "serve", fake)
+    monkeypatch.setattr(applications, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(applications, "served_now", lambda: before)
+    monkeypatch.setattr(applications, "targets", targets)
+    with pytest.raises(StartFailed, match="The service before runs again"):
+        _replace(new, "127.0.0.1", 8000, "127.0.0.1", Console(file=io.StringIO()))
+    again = [one.removeprefix("before ") for one in deployed if one.startswith("before")]
+    assert again == (["draft-general"] if failing == "draft-general" else ["draft-general", CORE])
