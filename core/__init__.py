@@ -23,7 +23,7 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     distill     learning a draft from the target's answers                          sampling, model, bundle, tasks,
                                                                                 policy, verify
 
-Beside the rooms lie the nouns that every room may import: arrays, errors, settings, generation and
+Beside the rooms lie the nouns that every room may import: arrays, draft_key, errors, settings, generation and
 confidence_intervals.
 `model_names` says which directory a configuration means by a model's name; it imports family, smollm2 and gguf.
 `serve_app` and `train_jobs` import this package, never the other way round.

@@ -32,13 +32,21 @@ STRANGERS = {
 }
 # The shared nouns of a package: every room of it may import them.
 NOUNS = {
-    "core": {"core.arrays", "core.errors", "core.settings", "core.generation", "core.confidence_intervals"},
+    "core": {
+        "core.arrays",
+        "core.draft_key",
+        "core.errors",
+        "core.settings",
+        "core.generation",
+        "core.confidence_intervals",
+    },
     "serve_app": {"serve_app.config", "serve_app.access_config"},
     "train_jobs": set[str](),
 }
 # Room: the other rooms of its package that it may import. A room is a folder, or a module beside the folders.
 MAY_IMPORT: dict[str, set[str]] = {
     "core.arrays": set(),
+    "core.draft_key": set(),
     "core.errors": set(),
     "core.settings": set(),
     "core.generation": {"core.sampling", "core.parsing"},
