@@ -13,18 +13,21 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     tasks       finding tasks in prompts, classifying new prompts into them         -
     family      the shipped target, draft, bundle and held-out prompts              text
     smollm2     the shipped draft for SmolLM2-135M-Instruct, and prompts            text
-    gguf        GGUF files, converted once into Hugging Face directories            bundle
+    gguf        GGUF files, converted once into Hugging Face directories            -
     model       running LLaMA-family models: config, weights, cache, forward        model.cpu, model.torch
     wire        messages between drafts and verifier, sockets, engine threads       sampling
     policy      when and how much to draft, and which draft                         model, tasks
     draft       the draft engine: proposals, and branches drafted ahead             sampling, model, wire, policy
     verify      the verify engine: batches, the commit rule, links to drafts,
                 proposals looked up without a draft                                 those of draft, text, grammar
-    distill     learning a draft from the target's answers                          sampling, model, bundle, tasks,
+    traces      answers that a service gave, kept for training                      sampling, policy
+    replay      judging drafts on recorded answers                                  traces, sampling, model, bundle,
+                                                                                tasks, policy
+    distill     training a draft to imitate the target                              replay, traces, sampling, model,
                                                                                 policy, verify
 
-Beside the rooms lie the nouns that every room may import: arrays, draft_key, errors, settings, generation and
-confidence_intervals.
+Beside the rooms lie the nouns that every room may import: arrays, atomic_files, draft_key, errors, settings,
+generation and confidence_intervals.
 `model_names` says which directory a configuration means by a model's name; it imports family, smollm2 and gguf.
 `serve_app` and `train_jobs` import this package, never the other way round.
 """

@@ -25,7 +25,7 @@ _DRAWS_AT_ONCE = 500  # bounds the memory
 
 
 class Counts(Protocol):
-    """The token counts of one record, such as `core.distill.replay.AcceptanceCounts`."""
+    """The token counts of one record, such as `core.replay.replay.AcceptanceCounts`."""
 
     @property
     def tokens(self) -> int: ...

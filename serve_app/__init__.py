@@ -6,11 +6,11 @@ access_config  its sections on who may use the HTTP server, and how much
 hosting        brings a service up, on a Ray of its own (`local_cluster`) or on a running cluster
 connection     connects a command to the Ray of a running service
 operations     what operators see of a running service, and the replicas that they set
-deployments    ingress, task router, draft pools, target verifier and rollout, and the calls between them
+deployments    actors (ingress, task router, draft pools, target verifier), the life of an answer, deploying, telemetry
 api            the FastAPI application: routes of every protocol, forms of errors, the table of fields
-openai         the OpenAI-compatible protocol: requests, responses, streams, errors, and a client
-responses      OpenAI's `/v1/responses`, as another form of a chat request
-anthropic      Anthropic's `/v1/messages`, likewise
+http           the core of all protocols: from a request's fields to the pieces of its answer
+protocols      openai, responses, anthropic: leaves that translate
+client         a client of any OpenAI-compatible server
 access         API keys, limits per key, CORS, request ids, the access log
 cli            `taskspec`: demo, serve, chat, bench, status, scale, bundles, keys; other packages add commands
 demo           `taskspec demo`: every draft compared with plain decoding, over HTTP

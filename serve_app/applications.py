@@ -21,13 +21,19 @@ from core.model.cpu.openmp import TEAM
 from serve_app.access.keys import check
 from serve_app.access_config import KEYED
 from serve_app.config import CORE, ROLLOUT, Actors, load_config
-from serve_app.deployments.bundle_applications import QUIET, bundle_targets, deployment, draft_application, target
-from serve_app.deployments.failures import failure_of
-from serve_app.deployments.ingress import SpeculativeIngress
-from serve_app.deployments.rollout import Rollout
-from serve_app.deployments.served_models import ServedModels, with_bundle
-from serve_app.deployments.target_verifier import TargetVerifier
-from serve_app.deployments.verifier_router import VerifierRouter
+from serve_app.deployments.actors.ingress import SpeculativeIngress
+from serve_app.deployments.actors.target_verifier import TargetVerifier
+from serve_app.deployments.actors.verifier_router import VerifierRouter
+from serve_app.deployments.deploy.bundle_applications import (
+    QUIET,
+    bundle_targets,
+    deployment,
+    draft_application,
+    target,
+)
+from serve_app.deployments.deploy.failures import failure_of
+from serve_app.deployments.deploy.rollout import Rollout
+from serve_app.deployments.models.served_models import ServedModels, with_bundle
 
 POLL_SECONDS = 0.1
 TELL_SECONDS = 5.0  # for a running service to tell what it serves

@@ -26,11 +26,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from core.distill.memory_files import EXAMPLE, disk_at
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.parsing.formats import ToolFormat
 from core.settings import AbsolutePath, Section, read_settings
+from core.traces.memory_files import EXAMPLE, disk_at
 from serve_app.access_config import ApiKeys, Cors, Limits
 
 CORE = "taskspec"  # the application of ingress and verifier

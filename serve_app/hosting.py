@@ -14,7 +14,7 @@ from rich.console import Console
 from core.errors import TaskSpecError
 from serve_app.config import Actors
 from serve_app.connection import connect
-from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.models.served_models import ServedModels
 from serve_app.local_cluster import Jobs, announce, local_cluster
 from serve_app.terminal.progress import step
 
@@ -79,7 +79,7 @@ def cluster_service(served: ServedModels, host: str, port: int, console: Console
     """
     import ray
 
-    from serve_app.deployments import preflight
+    from serve_app.deployments.deploy import preflight
 
     with step(console, "Asking the nodes for the models, keys and directories that they will read"):
         preflight.check(served)

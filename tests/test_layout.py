@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PROTOCOLS = ("openai", "responses", "anthropic")
+DEPLOYMENTS = {f"serve_app.deployments.{room}" for room in ("actors", "deploy", "models", "telemetry")}
 PACKAGES = ("core", "serve_app", "train_jobs")
 TOP_LEVEL = {
     *PACKAGES,
@@ -24,7 +26,12 @@ TOP_LEVEL = {
     "constraints.txt",
 }
 # What a draft process loads; it must start in a second and stay small.
-DRAFT_SIDE = ("core.draft.engine", "core.draft.drafter", "core.model.causal_lm", "serve_app.deployments.draft_loading")
+DRAFT_SIDE = (
+    "core.draft.engine",
+    "core.draft.drafter",
+    "core.model.causal_lm",
+    "serve_app.deployments.models.draft_loading",
+)
 STRANGERS = {
     "core": {"serve_app", "train_jobs", "ray", "fastapi"},
     "serve_app": {"train_jobs"},
@@ -34,6 +41,7 @@ STRANGERS = {
 NOUNS = {
     "core": {
         "core.arrays",
+        "core.atomic_files",
         "core.draft_key",
         "core.errors",
         "core.settings",
@@ -46,6 +54,7 @@ NOUNS = {
 # Room: the other rooms of its package that it may import. A room is a folder, or a module beside the folders.
 MAY_IMPORT: dict[str, set[str]] = {
     "core.arrays": set(),
+    "core.atomic_files": set(),
     "core.draft_key": set(),
     "core.errors": set(),
     "core.settings": set(),
@@ -57,7 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.text": {"core.parsing"},
     "core.family": {"core.text"},
     "core.smollm2": {"core.text"},
-    "core.gguf": {"core.bundle"},
+    "core.gguf": set(),
     "core.model_names": {"core.family", "core.smollm2", "core.gguf"},
     "core.bundle": set(),
     "core.tasks": set(),
@@ -68,39 +77,63 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.policy": {"core.model", "core.tasks"},
     "core.draft": {"core.sampling", "core.model", "core.wire", "core.policy"},
     "core.verify": {"core.grammar", "core.sampling", "core.text", "core.model", "core.wire", "core.policy"},
-    "core.distill": {"core.sampling", "core.model", "core.bundle", "core.tasks", "core.policy", "core.verify"},
+    "core.traces": {"core.sampling", "core.policy"},
+    "core.replay": {"core.traces", "core.sampling", "core.model", "core.bundle", "core.tasks", "core.policy"},
+    "core.distill": {"core.replay", "core.traces", "core.sampling", "core.model", "core.policy", "core.verify"},
     "serve_app.access_config": set(),
     "serve_app.config": set(),
     "serve_app.configs": set(),
-    "serve_app.openai": set(),
-    "serve_app.responses": {"serve_app.openai"},
-    "serve_app.anthropic": {"serve_app.openai"},
-    "serve_app.api": {"serve_app.openai", "serve_app.responses", "serve_app.anthropic"},
-    "serve_app.access": {"serve_app.api", "serve_app.openai"},
+    "serve_app.http": set(),
+    "serve_app.client": set(),
+    "serve_app.protocols": {"serve_app.http"},
+    "serve_app.protocols.openai": {"serve_app.http"},
+    "serve_app.protocols.responses": {"serve_app.http", "serve_app.protocols"},
+    "serve_app.protocols.anthropic": {"serve_app.http", "serve_app.protocols"},
+    "serve_app.api": {"serve_app.http", *(f"serve_app.protocols.{name}" for name in PROTOCOLS)},
+    "serve_app.access": {"serve_app.api", "serve_app.http"},
     "serve_app.terminal": set(),
     "serve_app.local_cluster": set(),
-    "serve_app.deployments": {"serve_app.access", "serve_app.openai", "serve_app.api.app"},
-    "serve_app.applications": {"serve_app.access", "serve_app.deployments"},
+    "serve_app.deployments": set(),
+    "serve_app.deployments.models": set(),
+    "serve_app.deployments.telemetry": {"serve_app.http", "serve_app.deployments.models"},
+    "serve_app.deployments.answer": {
+        "serve_app.http",
+        "serve_app.deployments.models",
+        "serve_app.deployments.telemetry",
+    },
+    "serve_app.deployments.actors": {
+        "serve_app.access",
+        "serve_app.http",
+        "serve_app.deployments.answer",
+        "serve_app.deployments.models",
+        "serve_app.deployments.telemetry",
+    },
+    "serve_app.deployments.deploy": {
+        "serve_app.deployments.actors",
+        "serve_app.deployments.models",
+        "serve_app.deployments.telemetry",
+    },
+    "serve_app.applications": {"serve_app.access", *DEPLOYMENTS},
     "serve_app.connection": {"serve_app.local_cluster"},
-    "serve_app.operations": {"serve_app.deployments"},
+    "serve_app.operations": DEPLOYMENTS,
     "serve_app.hosting": {
         "serve_app.applications",
         "serve_app.connection",
-        "serve_app.deployments",
+        *DEPLOYMENTS,
         "serve_app.local_cluster",
         "serve_app.terminal",
     },
-    "serve_app.load": {"serve_app.openai", "serve_app.terminal"},
-    "serve_app.demo": {"serve_app.openai", "serve_app.deployments", "serve_app.terminal"},
+    "serve_app.load": {"serve_app.client", "serve_app.terminal"},
+    "serve_app.demo": {"serve_app.client", "serve_app.deployments.models", "serve_app.terminal"},
     "serve_app.cli": {
         "serve_app.access",
         "serve_app.demo",
         "serve_app.load",
         "serve_app.connection",
         "serve_app.hosting",
-        "serve_app.deployments",
+        *DEPLOYMENTS,
         "serve_app.local_cluster",
-        "serve_app.openai",
+        "serve_app.client",
         "serve_app.operations",
         "serve_app.terminal",
     },
@@ -213,7 +246,7 @@ def test_two_modules_bind_the_serve_applications() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if binds_an_application(node)
     }
-    assert binders == {"serve_app/applications.py", "serve_app/deployments/bundle_applications.py"}
+    assert binders == {"serve_app/applications.py", "serve_app/deployments/deploy/bundle_applications.py"}
 
 
 def test_functions_are_short() -> None:

@@ -15,16 +15,16 @@ import msgspec
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from core.bundle.atomic_files import replace
+from core.atomic_files import replace
 from core.bundle.blobs import store_blob
 from core.bundle.manifest import Evidence
 from core.bundle.store import Winner
 from core.distill.dataset import DistillationSet
-from core.distill.replay import AcceptanceCounts
-from core.distill.traces import Trace, traces_of
+from core.replay.replay import AcceptanceCounts
 from core.tasks import GENERAL
 from core.tasks.clustering import TaskPartition
 from core.tasks.embedding import Matrix
+from core.traces.store import Trace, traces_of
 from train_jobs.findings import KPoint, LossPoint, PairsPoint, RunTime
 
 Split = Literal["train", "stop", "promotion", "test"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from core.bundle.atomic_files import grant, replace
+from core.atomic_files import grant, replace
 
 _MADE_FOR, _DONE = ".made-for", ".done"
 

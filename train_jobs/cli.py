@@ -204,7 +204,7 @@ class Commands:
         _make(to)
         console = Console()
         with _stoppable(console, f"complete shards are in {to}"), on(self._own_ray(_gpus(settings))):
-            from core.distill.traces import TraceStore
+            from core.traces.store import TraceStore
             from train_jobs.progress import Progress
             from train_jobs.stages.collect import answer_file
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from core.bundle.atomic_files import replace
+from core.atomic_files import replace
 from core.confidence_intervals import Difference
 from core.tasks.identity import TaskChange
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.distill.memory_files import EXAMPLE, disk_at, make_private, marked
 from core.errors import ConfigError
+from core.traces.memory_files import EXAMPLE, disk_at, make_private, marked
 from train_jobs.config import RetrainConfig
 from train_jobs.stages import STAGES, StageName
 

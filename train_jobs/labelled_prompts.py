@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from core.distill.traces import Trace
 from core.errors import ConfigError, InvalidRequest
 from core.tasks import GENERAL
 from core.tasks.rewording import reword
@@ -16,6 +15,7 @@ from core.text.chat_template import Rendering
 from core.text.prompt_files import read_prompts
 from core.text.prompts import Prompt
 from core.text.tokenizer import Tokenizer
+from core.traces.store import Trace
 from train_jobs.family.corpora import general_texts
 
 FAMILY_GENERAL = "family:general"

@@ -18,10 +18,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from core.bundle.atomic_files import ASIDE
+from core.atomic_files import ASIDE
 from core.distill.draft_making import evenly, make_from_layers, make_narrow
-from core.distill.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, score_draft, total
-from core.distill.vocabulary_size import score_vocabularies, seconds_per_token
 from core.errors import ConfigError
 from core.model.base import Model
 from core.model.causal_lm import load_draft_model, load_model
@@ -30,6 +28,8 @@ from core.model.draft_vocabulary import DraftVocabulary, most_frequent
 from core.model_names import hub_id, locate
 from core.policy.cost_model import PassCosts, profile
 from core.policy.rerouting import expected_tokens, token_rate
+from core.replay.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, score_draft, total
+from core.replay.vocabulary_size import score_vocabularies, seconds_per_token
 from train_jobs.artefacts import FittedDrafts, read_json, write_json
 from train_jobs.config import RetrainConfig
 from train_jobs.in_memory import learns_in_memory

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.bundle.store import Bundle, open_live
-from core.distill.replay import NUM_SPECULATIVE_TOKENS, Terms
 from core.model.config import ModelConfig
 from core.model.loader import public_name, resolve
 from core.model.pages import PAGE_SIZE
 from core.model_names import locate
+from core.replay.replay import NUM_SPECULATIVE_TOKENS, Terms
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from core.text.vocabulary import digest, same_id_map
 from train_jobs.config import RetrainConfig

@@ -13,14 +13,14 @@ from typing import Literal
 
 import msgspec
 
-from core.distill.promotion import prompts_needed
-from core.distill.traces import Trace, TraceStore
 from core.errors import ConfigError, InvalidRequest, TooFewPrompts
+from core.replay.promotion import prompts_needed
 from core.sampling.params import SamplingParams
 from core.text.chat_template import Rendering
 from core.text.prompt_files import read_prompts
 from core.text.prompts import Message, Prompt
 from core.text.tokenizer import Tokenizer
+from core.traces.store import Trace, TraceStore
 from train_jobs.artefacts import HELD_OUT, SPLITS, Split
 from train_jobs.config import CollectConfig, RetrainConfig
 from train_jobs.family.corpora import TASKS, items

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import torch
 
-from core.distill.replay import score_draft
 from core.model.base import Model
 from core.model.causal_lm import load_draft_model
+from core.replay.replay import score_draft
 from train_jobs.artefacts import Scores, Split, SplitCounts
 from train_jobs.models import model_directory, replay_terms
 from train_jobs.progress import Progress, ReportProgress

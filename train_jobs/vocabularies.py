@@ -17,13 +17,13 @@ import msgspec
 import torch
 
 from core.bundle.store import Winner
-from core.distill.replay import NUM_SPECULATIVE_TOKENS, total
-from core.distill.vocabulary_size import MeasuredSize, choose_size, score_vocabularies, seconds_per_token
 from core.model.base import Model
 from core.model.causal_lm import load_draft_model, load_model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, most_frequent
 from core.policy.cost_model import PassCosts, profile
+from core.replay.replay import NUM_SPECULATIVE_TOKENS, total
+from core.replay.vocabulary_size import MeasuredSize, choose_size, score_vocabularies, seconds_per_token
 from train_jobs.in_memory import learns_in_memory
 from train_jobs.models import model_directory, pages, replay_terms, target_tokenizer
 from train_jobs.progress import ReportProgress

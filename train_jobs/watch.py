@@ -24,11 +24,11 @@ from ray.exceptions import RayError
 from ray.util import metrics
 from rich.console import Console
 
-from core.bundle.atomic_files import ASIDE
+from core.atomic_files import ASIDE
 from core.bundle.store import Bundle
-from core.distill.traces import TraceStore, written_at
 from core.errors import ConfigError, TaskSpecError, TooFewPrompts
 from core.tasks.drift import Drift, Limits, measure
+from core.traces.store import TraceStore, written_at
 from train_jobs.artefacts import read_json, write_json
 from train_jobs.config import RetrainConfig
 from train_jobs.in_memory import forgetting, learns_in_memory, prepare

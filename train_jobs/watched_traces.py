@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import msgspec
 import ray
 
-from core.bundle.atomic_files import ASIDE, replace
-from core.distill.memory_files import mark, marked
-from core.distill.traces import Trace, TraceStore, parquet_of, traces_of, written_at
+from core.atomic_files import ASIDE, replace
 from core.tasks.drift import Observation, distances
 from core.tasks.embedding import sentence_encoder
 from core.tasks.identity import TaskCentroids
+from core.traces.memory_files import mark, marked
+from core.traces.store import Trace, TraceStore, parquet_of, traces_of, written_at
 from train_jobs.artefacts import read_json, write_json
 from train_jobs.config import RetrainConfig
 from train_jobs.models import target_tokenizer

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from core.distill.traces import Trace
 from core.settings import Section
 from core.tasks.embedding import Matrix
 from core.tasks.identity import TaskCentroids, TaskChange
+from core.traces.store import Trace
 from train_jobs.artefacts import (
     CHANGES,
     CURVES,

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 
-from core.bundle.atomic_files import aside, sync
+from core.atomic_files import aside, sync
 from core.errors import ConfigError
 
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace as changed
 
-from core.bundle.atomic_files import replace
+from core.atomic_files import replace
 from core.bundle.blobs import Digest, Files, Problem
 from core.errors import ConfigError
 

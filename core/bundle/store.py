@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace as changed
 
-from core.bundle.atomic_files import ASIDE, replace, sync
+from core.atomic_files import ASIDE, replace, sync
 from core.bundle.blobs import Problem, base_part, problems, store_blob
 from core.bundle.manifest import (
     Evidence,

@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
-from core.bundle.atomic_files import replace
+from core.atomic_files import replace
 from core.distill.dataset import DistillationBatch, DistillationBatches, DistillationSet
 from core.distill.learner import DraftLearner, Loss
-from core.distill.record import Record
-from core.distill.replay import Terms, hits_among, output_logits, replay, total
 from core.model.base import drawable_ids
+from core.replay.replay import Terms, hits_among, output_logits, replay, total
+from core.traces.record import Record
 
 _WARM_UP = 0.05  # share of the steps
 _LARGEST_GRADIENT = 1.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from core.distill.record import Record
 from core.generation import GenerationRequest, Vocabulary
 from core.model.base import Model
+from core.traces.record import Record
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.verify.sources import DRAFTS_ALONE
 

@@ -15,10 +15,10 @@ from random import Random
 import torch
 from safetensors.torch import load_file, save
 
-from core.bundle.atomic_files import replace
-from core.distill.record import Record
-from core.distill.replay import session_forward
+from core.atomic_files import replace
 from core.model.base import Model
+from core.replay.replay import session_forward
+from core.traces.record import Record
 
 _SORTED_BATCHES = 48  # rows of similar length are grouped within this many batches
 

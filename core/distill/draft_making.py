@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from core.bundle.atomic_files import ASIDE, grant
+from core.atomic_files import ASIDE, grant
 from core.errors import ConfigError
 from core.model.config import ModelConfig, read_config
 from core.model.draft_vocabulary import DraftVocabulary

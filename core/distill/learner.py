@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from core.bundle.atomic_files import ASIDE, grant, sync
+from core.atomic_files import ASIDE, grant, sync
 from core.distill.dataset import DistillationBatch
 from core.errors import ConfigError
 from core.model.draft_vocabulary import DraftVocabulary

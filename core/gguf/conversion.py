@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from core.bundle.atomic_files import ASIDE, sync
+from core.atomic_files import ASIDE, sync
 from core.errors import ConfigError
 from core.gguf.config import model_config
 from core.gguf.reading import GgufFile

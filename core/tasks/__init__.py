@@ -7,7 +7,7 @@ classifier, classifier_training     the task classifier (Mamba), which the servi
 rewording, rewording_rules          prompts in other words, for training and testing the classifier
 
 This room imports nothing of `core` but errors and confidence intervals. The service imports `classifier` alone, as does
-`core.distill.shadow`, its command line `identity`; `train_jobs` and the bench import the rest.
+`core.replay.shadow`, its command line `identity`; `train_jobs` and the bench import the rest.
 """
 
 from __future__ import annotations

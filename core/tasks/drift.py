@@ -39,7 +39,7 @@ _Counts = NDArray[np.float64]
 
 
 class Counted(Protocol):
-    """Tokens of one source, such as `core.distill.traces.Proposals`."""
+    """Tokens of one source, such as `core.traces.store.Proposals`."""
 
     @property
     def proposed(self) -> int: ...
@@ -48,7 +48,7 @@ class Counted(Protocol):
 
 
 class Answered(Protocol):
-    """What is read of an answer, such as `core.distill.traces.Trace`."""
+    """What is read of an answer, such as `core.traces.store.Trace`."""
 
     @property
     def task(self) -> str | None: ...

@@ -12,7 +12,7 @@ from serve_app.access.limits import Clients, Metered
 from serve_app.access.middleware import Failures, KeyCheck, LimitCheck, Requests
 from serve_app.api.app import create_app
 from serve_app.config import Ingress
-from serve_app.openai.service import Service
+from serve_app.http.service import Service
 
 METHODS = ("GET", "HEAD", "POST")
 EXPOSED = (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.bundle import atomic_files
+from core import atomic_files
 from core.errors import ConfigError
 
 PREFIX = "tsk-"  # of the keys made here

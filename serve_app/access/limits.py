@@ -16,7 +16,7 @@ from typing import Any
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest
 from serve_app.access_config import Limits
-from serve_app.openai.service import ChoiceRun, Service, Speculation
+from serve_app.http.service import ChoiceRun, Service, Speculation
 
 MINUTE = 60.0  # seconds
 WAIT_FOR_ROOM = 1  # seconds after which a client with too many requests at a time may try again

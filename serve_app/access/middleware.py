@@ -15,8 +15,8 @@ from serve_app.access.keys import Keys
 from serve_app.access.limits import COMPUTING, Clients, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
-from serve_app.openai.errors import place_of
-from serve_app.openai.owners import presented_key
+from serve_app.http.errors import place_of
+from serve_app.http.owners import presented_key
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN = frozenset({"/health", "/healthz"})  # paths that need no key and have no limits

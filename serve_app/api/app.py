@@ -17,23 +17,31 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from core.errors import InvalidRequest
-from serve_app.anthropic.routes import messages
 from serve_app.api import error_forms
 from serve_app.api.front_page import front_page
 from serve_app.api.head import HeadAsGet
 from serve_app.api.tokenizing import tokenizing
-from serve_app.openai.answers import streamed, whole
-from serve_app.openai.batch import Batch, chat_batch, completion_batch
-from serve_app.openai.body import MAX_BODY_BYTES, JsonRoute
-from serve_app.openai.echo import echoes
-from serve_app.openai.events import Chunks
-from serve_app.openai.owners import owner_of
-from serve_app.openai.requests import ChatRequest, CompletionRequest, GenerationFields, StreamOptions
-from serve_app.openai.response_building import ChatFormat, CompletionFormat, Format
-from serve_app.openai.responses import ChatCompletion, Completion, ErrorBody, Health, ModelCard, ModelList, Version
-from serve_app.openai.served_names import check_model, listed_names
-from serve_app.openai.service import Service
-from serve_app.responses.routes import responses
+from serve_app.http.answers import streamed, whole
+from serve_app.http.batch import Batch, chat_batch, completion_batch
+from serve_app.http.body import MAX_BODY_BYTES, JsonRoute
+from serve_app.http.owners import owner_of
+from serve_app.http.schema.requests import ChatRequest, CompletionRequest, GenerationFields, StreamOptions
+from serve_app.http.served_names import check_model, listed_names
+from serve_app.http.service import Service
+from serve_app.protocols.anthropic.routes import messages
+from serve_app.protocols.openai.bodies import (
+    ChatCompletion,
+    Completion,
+    ErrorBody,
+    Health,
+    ModelCard,
+    ModelList,
+    Version,
+)
+from serve_app.protocols.openai.chunks import Chunks
+from serve_app.protocols.openai.echo import echoes
+from serve_app.protocols.openai.response_building import ChatFormat, CompletionFormat, Format
+from serve_app.protocols.responses.routes import responses
 
 TITLE = "TaskSpec"
 PACKAGE = "taskspec"

@@ -13,10 +13,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from core.errors import InvalidRequest
-from serve_app.anthropic.errors import error_body
-from serve_app.openai.errors import describe
-from serve_app.openai.fields import shortened
-from serve_app.openai.service import Overloaded
+from serve_app.http.errors import describe
+from serve_app.http.schema.fields import shortened
+from serve_app.http.service import Overloaded
+from serve_app.protocols.anthropic.errors import error_body
 
 ANTHROPIC = "/v1/messages"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from serve_app.openai.service import Service
+from serve_app.http.service import Service
 
 LINKS = {
     "/docs": "every endpoint and field, to try out",

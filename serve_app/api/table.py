@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast, get_args, get_type_hints
 from fastapi.routing import APIRoute
 
 from serve_app.api.app import routers
-from serve_app.openai.fields import Fields
-from serve_app.openai.service import Service
+from serve_app.http.schema.fields import Fields
+from serve_app.http.service import Service
 
 INTRODUCTION = """# The API
 

@@ -7,13 +7,13 @@ from functools import partial
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, model_validator
 
-from serve_app.openai import unsupported as unsupported_fields
-from serve_app.openai.body import JsonRoute
-from serve_app.openai.fields import Fields, field_error
-from serve_app.openai.messages import Messages, TemplateFields
-from serve_app.openai.prompts import chat_tokens, check_ids, encoded
-from serve_app.openai.served_names import check_model
-from serve_app.openai.service import Service
+from serve_app.http.body import JsonRoute
+from serve_app.http.prompts import chat_tokens, check_ids, encoded
+from serve_app.http.schema import unsupported as unsupported_fields
+from serve_app.http.schema.fields import Fields, field_error
+from serve_app.http.schema.messages import Messages, TemplateFields
+from serve_app.http.served_names import check_model
+from serve_app.http.service import Service
 
 
 class TokenizeRequest(TemplateFields):

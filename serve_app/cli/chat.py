@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from core.errors import INTERRUPTED, ConfigError, TaskSpecError
+from serve_app.client import OFF, Answer, BadAnswer, Client, Unreachable, own_names
 from serve_app.load.cli import DEFAULT_URL, KEY_VARIABLE, Model, Url, base_url
-from serve_app.openai.client import OFF, Answer, BadAnswer, Client, Unreachable, own_names
 from serve_app.terminal.transcript import Marks, Transcript, marked, marks_on
 
 PROMPT = "> "

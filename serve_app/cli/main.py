@@ -43,7 +43,7 @@ from serve_app.terminal.progress import step
 
 if TYPE_CHECKING:
     from serve_app.demo.table import DemoTable
-    from serve_app.deployments.served_models import ServedModels
+    from serve_app.deployments.models.served_models import ServedModels
     from serve_app.local_cluster import Jobs
 
 COMMANDS = "taskspec.commands"  # the entry points' group
@@ -216,7 +216,7 @@ def main() -> None:
 def _opened(config: ServiceConfig, console: Console, *, here: bool = True) -> ServedModels:
     """The models and the bundle. If they run `here`, a GGUF file is converted now, and not unseen in a replica."""
     with step(console, "Opening models and bundle"):
-        from serve_app.deployments.served_models import with_bundle
+        from serve_app.deployments.models.served_models import with_bundle
 
         if here:
             for model in (config.target.model, config.draft.model):
@@ -227,7 +227,7 @@ def _opened(config: ServiceConfig, console: Console, *, here: bool = True) -> Se
 def _run_demo(config: ServiceConfig, prompts_per_task: int, console: Console, *, show_answers: bool) -> DemoTable:
     served = _opened(open_to_this_command(config), console)
     from serve_app.demo.run import Demo, report
-    from serve_app.deployments.served_models import with_controls
+    from serve_app.deployments.models.served_models import with_controls
     from serve_app.hosting import local_service
     from serve_app.local_cluster import free_port
 

@@ -18,7 +18,7 @@ from serve_app.connection import connect_to_service
 
 if TYPE_CHECKING:
     from core.bundle.trial import Record
-    from serve_app.deployments.rollout_report import RolloutReport
+    from serve_app.deployments.telemetry.rollout_report import RolloutReport
     from serve_app.operations import Part, ServiceStatus
 
 Address = Annotated[
@@ -53,7 +53,7 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
     `acceptance` with `now`, `before` and the `answers` of each.
     """
     connect_to_service(address)
-    from serve_app.deployments.failures import cause_in
+    from serve_app.deployments.deploy.failures import cause_in
     from serve_app.operations import service_status
 
     found = service_status()

@@ -14,18 +14,18 @@ from rich.console import Console
 
 from core.bundle.store import Bundle, open_live, open_version
 from core.confidence_intervals import Difference, Estimate
-from core.distill import shadow as shadows
-from core.distill.replay import Terms
-from core.distill.shadow import FIGURES, Drawn, Measured, Part, Serving, Shadow
-from core.distill.traces import TraceStore
 from core.errors import ConfigError
 from core.model.causal_lm import CausalLM, load_draft_model
 from core.model.config import ModelConfig
 from core.model.loader import public_name, resolve
 from core.model_names import locate
+from core.replay import shadow as shadows
+from core.replay.replay import Terms
+from core.replay.shadow import FIGURES, Drawn, Measured, Part, Serving, Shadow
 from core.text.vocabulary import digest, same_id_map
+from core.traces.store import TraceStore
 from serve_app.config import ServiceConfig
-from serve_app.deployments.served_models import bundle_root
+from serve_app.deployments.models.served_models import bundle_root
 from serve_app.terminal.progress import step
 
 _PERIOD = re.compile(r"(\d+(?:\.\d+)?)([mhd])")

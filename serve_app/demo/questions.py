@@ -8,8 +8,8 @@ from typing import Any
 from core.family import held_out_prompts
 from core.smollm2 import demo_prompts
 from core.text.prompts import Prompt
+from serve_app.client import Speculation
 from serve_app.config import ServiceConfig
-from serve_app.openai.client import Speculation
 
 FAMILY_MAX_TOKENS = 400  # the longest answer in the family's corpora
 MAX_TOKENS = 128  # of any other model

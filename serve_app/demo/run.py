@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.text import Text
 
 from core.tasks import GENERAL
+from serve_app.client import AS_ROUTED, OFF, Answer, Client, Speculation
 from serve_app.demo.questions import WARM, Question, questions
 from serve_app.demo.table import OWN, DemoTable, Outcome, most_routed, tokens_per_target_pass
-from serve_app.deployments.served_models import ServedModels
-from serve_app.openai.client import AS_ROUTED, OFF, Answer, Client, Speculation
+from serve_app.deployments.models.served_models import ServedModels
 from serve_app.terminal.progress import step
 from serve_app.terminal.transcript import Transcript, marked, marks_on
 

@@ -11,8 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from serve_app.client import Answer
 from serve_app.demo.questions import Question
-from serve_app.openai.client import Answer
 
 OWN = "own"  # the draft of the task that most of a row's prompts were routed to
 

@@ -1,1 +1,8 @@
-"""The deployments (ingress, task router, draft pools, target verifier, rollout) and the calls between them."""
+"""The service on Ray Serve.
+
+actors      the deployments, thin around plain objects    answer, models, telemetry
+answer      the life of one answer in the ingress         models, telemetry
+deploy      applications, preflight, rollout              actors, models, telemetry
+models      the models of a service, and which serve      -
+telemetry   metrics, reports, logs                        models
+"""

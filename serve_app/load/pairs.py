@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from core.confidence_intervals import estimate
 from core.text.prompts import Prompt
+from serve_app.client import Answer
 from serve_app.load.sending import Measured, Mode, Question
 from serve_app.load.times import Times
-from serve_app.openai.client import Answer
 
 
 class Paired(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ import msgspec
 
 from core.errors import ConfigError
 from core.text.prompts import Prompt
+from serve_app.client import BadAnswer, Client, Unreachable, own_names
 from serve_app.load.sending import Level, Load, Measured, Mode, Question, Streams, warm_up_size
-from serve_app.openai.client import BadAnswer, Client, Unreachable, own_names
 from serve_app.terminal.progress import Bar
 
 LEAST_REQUESTS = 32

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from core.text.prompts import Prompt
-from serve_app.openai.client import OFF, Answer, BadAnswer, Client
+from serve_app.client import OFF, Answer, BadAnswer, Client
 
 Mode = Literal["on", "off"]  # speculation: as the server decides, or off
 

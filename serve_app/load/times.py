@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Literal
 
-from serve_app.openai.client import Answer
+from serve_app.client import Answer
 
 Counted = Literal["token ids", "usage", "chunks"]  # the source of the number of tokens
 

@@ -10,7 +10,7 @@ Predictions are made of the answers: `nearly right` replaces, removes or puts in
 token, `nonsense` are 200 random tokens. For `earlier answers` the client has asked every question before, with another
 seed at temperature 1, where two answers to a question are as different as the target makes them.
 
-The replay is of `core.distill.competition`: sources, their choice and what they learn are the engine's own. A draft
+The replay is of `tests.bench.competition`: sources, their choice and what they learn are the engine's own. A draft
 proposes six tokens for a pass, other sources at most sixteen, as far as they are worth their rows at the costs that
 `tests.bench.policy` has recorded. `times plain` is the rate of the target's passes at these costs; drafting is taken to
 be free.
@@ -28,17 +28,17 @@ from typing import NamedTuple
 import torch
 
 from core.distill.answering import answer
-from core.distill.competition import competition, counts
-from core.distill.record import Record
-from core.distill.replay import NUM_SPECULATIVE_TOKENS, Terms, hits, session_forward
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.generation import GenerationRequest, Run
 from core.model.causal_lm import CausalLM, load_draft_model, load_model
 from core.policy.acceptance import AcceptanceEstimate
 from core.policy.draft_policy import DraftPolicy
+from core.replay.replay import NUM_SPECULATIVE_TOKENS, Terms, hits, session_forward
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import Tokenizer, load_tokenizer
+from core.traces.record import Record
 from core.verify.sources import LookupConfig, Sources
+from tests.bench.competition import competition, counts
 from tests.bench.items import Item, draft_directories, first_held_out
 from tests.bench.output import save
 from tests.bench.policy import Machine, load

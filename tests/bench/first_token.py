@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from core.tasks import GENERAL
-from serve_app.deployments.served_models import ServedModels
+from serve_app.client import AS_ROUTED, OFF, Client, Speculation
+from serve_app.deployments.models.served_models import ServedModels
 from serve_app.hosting import local_service
 from serve_app.local_cluster import free_port
-from serve_app.openai.client import AS_ROUTED, OFF, Client, Speculation
 from tests.bench import machine
 from tests.bench.bars import NEUTRAL, OURS
 from tests.bench.engines import threads_worth
@@ -74,7 +74,7 @@ def measured(url: str, served: ServedModels, items: Sequence[Item], warm: int, p
     from ray import serve  # here, because Ray reads the environment when it is imported
 
     from serve_app.config import CORE
-    from serve_app.deployments.bundle_applications import ENVIRONMENT, QUIET
+    from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT, QUIET
     from tests.bench.traced_ingress import TracedIngress
 
     verifier = serve.get_deployment_handle("TargetVerifier", CORE)

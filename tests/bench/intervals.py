@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from core import confidence_intervals
 from core.confidence_intervals import Difference, Figure
-from core.distill.replay import AcceptanceCounts
+from core.replay.replay import AcceptanceCounts
 from tests.bench.paired import Ratio
 
 SIGNED = "+.2f"

@@ -12,11 +12,11 @@ from pathlib import Path
 from rich.console import Console
 
 from core.tasks import GENERAL as SERVED_GENERAL
+from serve_app.client import OFF, Client
 from serve_app.config import load_config
-from serve_app.deployments.served_models import ServedModels, with_bundle, with_controls
+from serve_app.deployments.models.served_models import ServedModels, with_bundle, with_controls
 from serve_app.hosting import local_service
 from serve_app.local_cluster import free_port
-from serve_app.openai.client import OFF, Client
 from tests.bench.engines import Answered
 from tests.bench.items import GENERAL_SLOT, Item
 

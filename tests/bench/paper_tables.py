@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.confidence_intervals import Figure
-from core.distill.replay import total
+from core.replay.replay import total
 from tests.bench import elsewhere
 from tests.bench.elsewhere import Row
 from tests.bench.intervals import SIGNED, told

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.confidence_intervals import Difference, Figure, compare, estimate
-from core.distill.replay import AcceptanceCounts, total
+from core.replay.replay import AcceptanceCounts, total
 from tests.bench.items import BASE, GENERAL, GENERAL_SLOT, MIXED
 from tests.bench.replays import Trial
 

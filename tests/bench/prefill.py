@@ -30,7 +30,7 @@ from core.model.config import ModelConfig
 from core.text.prompts import Message, Prompt
 from core.text.tokenizer import Tokenizer
 from serve_app.config import load_config
-from serve_app.deployments.served_models import with_bundle
+from serve_app.deployments.models.served_models import with_bundle
 from serve_app.terminal.progress import Step, step
 from tests.bench import machine
 from tests.bench.bars import NEUTRAL, bars

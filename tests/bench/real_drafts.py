@@ -8,7 +8,7 @@ beside own text, as far as they exist. The router and the slots are those of the
 prompt goes to the un-adapted draft.
 
 A draft proposes six tokens for a pass. Own text proposes at most sixteen, as far as they are worth their rows: the
-choice is the engine's own, replayed by `core.distill.competition` at the costs that `tests.bench.policy` has recorded.
+choice is the engine's own, replayed by `tests.bench.competition` at the costs that `tests.bench.policy` has recorded.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from rich.console import Console
 
 from core.bundle.store import open_live
 from core.confidence_intervals import Difference, compare
-from core.distill.competition import counts
-from core.distill.replay import AcceptanceCounts, hits_among, output_logits, replay, session_forward
-from core.distill.traces import Trace
 from core.model.base import drawable_ids
 from core.model.causal_lm import load_draft_model
+from core.replay.replay import AcceptanceCounts, hits_among, output_logits, replay, session_forward
 from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
+from core.traces.store import Trace
 from core.verify.sources import LookupConfig
 from serve_app.terminal.progress import Step, step
 from tests.bench import machine
 from tests.bench.bars import NEUTRAL, bars
+from tests.bench.competition import counts
 from tests.bench.edits import Contender, Trial, played
 from tests.bench.intervals import SIGNED, over_prompts, told
 from tests.bench.output import header, save
@@ -130,7 +130,7 @@ def _directories(drafts: Drafts) -> list[Path | None]:
 
 
 def _hits(work: Workspace, directory: Path | None, traces: Sequence[Trace], shown: Step) -> list[list[bool]]:
-    """Of one draft on all answers, as `core.distill.replay.score_draft` finds them."""
+    """Of one draft on all answers, as `core.replay.replay.score_draft` finds them."""
     draft, target = (model_directory(name) for name in (work.config.draft, work.config.target.model))
     model = load_draft_model(directory, draft, dtype=torch.float32, target=target)
     ids, forward = drawable_ids(model.head_ids, replay_terms(work.config).num_valid), session_forward(model)

@@ -19,15 +19,15 @@ from core.model_names import locate
 from core.tasks import GENERAL
 from core.text.prompt_files import read_prompts
 from core.text.tokenizer import load_tokenizer
+from serve_app.client import AS_ROUTED, OFF, Client, Speculation
 from serve_app.config import load_config
-from serve_app.deployments.served_models import ServedModels, with_bundle
+from serve_app.deployments.models.served_models import ServedModels, with_bundle
 from serve_app.hosting import local_service
 from serve_app.load.figures import Limits, figures
 from serve_app.load.pairs import paired
 from serve_app.load.run import LoadRun, Settings
 from serve_app.load.sending import Streams
 from serve_app.local_cluster import LOOPBACK, free_port
-from serve_app.openai.client import AS_ROUTED, OFF, Client, Speculation
 from serve_app.terminal.progress import Step, bar, step
 from tests.bench import machine
 from tests.bench.engines import Answered

@@ -15,21 +15,21 @@ from rich.progress import Progress
 
 from core.bundle.store import Bundle
 from core.distill.answering import answer
-from core.distill.competition import competition, counts
-from core.distill.record import Record
-from core.distill.replay import AcceptanceCounts, Terms, hits, replay, session_forward
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.generation import GenerationRequest
 from core.model.causal_lm import load_draft_model, load_model
 from core.policy.acceptance import AcceptanceEstimate
 from core.policy.rerouting import RoutingTable
+from core.replay.replay import AcceptanceCounts, Terms, hits, replay, session_forward
 from core.sampling.params import SamplingParams
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.text.tokenizer import load_tokenizer
+from core.traces.record import Record
 from core.verify.sources import LookupConfig, Sources
 from serve_app.config import load_config
-from serve_app.deployments.served_models import with_bundle
+from serve_app.deployments.models.served_models import with_bundle
+from tests.bench.competition import competition, counts
 from tests.bench.edits import recorded_costs
 from tests.bench.items import BASE, GENERAL, GENERAL_SLOT, MIXED, live_bundle
 from tests.bench.rerouting import Rerouted, at_random, play

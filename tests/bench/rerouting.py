@@ -11,9 +11,9 @@ from itertools import takewhile
 from random import Random
 from typing import NamedTuple
 
-from core.distill.record import Record
-from core.distill.replay import AcceptanceCounts, Terms
 from core.policy.rerouting import AnswerRoute, RoutingTable
+from core.replay.replay import AcceptanceCounts, Terms
+from core.traces.record import Record
 
 JOIN_PASSES = 2  # from the decision to move to the first proposal: a Serve call and the prompt; the old draft goes on
 

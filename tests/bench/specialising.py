@@ -35,11 +35,11 @@ import torch
 from core.confidence_intervals import Difference, compare
 from core.distill.alignment import AlignmentRecipe, TrainingStep, align
 from core.distill.draft_making import evenly, make_from_layers, make_narrow
-from core.distill.replay import AcceptanceCounts, score_draft
-from core.distill.traces import Trace
 from core.model.causal_lm import load_draft_model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary
+from core.replay.replay import AcceptanceCounts, score_draft
+from core.traces.store import Trace
 from tests.bench import machine
 from tests.bench.intervals import SIGNED, over_prompts, told
 from tests.bench.output import header, save

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.distill.record import Record
-from core.distill.replay import Terms
+from core.replay.replay import Terms
+from core.traces.record import Record
 from core.verify.sources import DRAFTS_ALONE
 from tests.bench.edits import Contender, Trial, contenders, measure, nearly_right, nonsense
 from tests.core.toy import PROMPT, VOCAB_SIZE, plain_tokens, request

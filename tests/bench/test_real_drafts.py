@@ -8,9 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from core.distill.replay import score_draft
 from core.family import DRAFT_DIR
 from core.model.causal_lm import load_draft_model
+from core.replay.replay import score_draft
 from core.tasks import GENERAL
 from serve_app.terminal.progress import step
 from tests.bench import real_drafts

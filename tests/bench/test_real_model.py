@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from core.distill.draft_making import make_from_layers
-from core.distill.replay import session_forward
 from core.family import TARGET_DIR
 from core.model.causal_lm import load_draft_model
+from core.replay.replay import session_forward
 from core.text.prompts import Prompt
 from tests.bench.engines import Answered
 from tests.bench.hugging_face import LOOKUP, Transformers, assistant

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from core.distill.traces import Trace, TraceStore
 from core.sampling.params import SamplingParams
 from core.settings import parse_settings
+from core.traces.store import Trace, TraceStore
 from serve_app.api.app import create_app
 from serve_app.config import ServiceConfig
-from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.models.served_models import ServedModels
 from serve_app.terminal.progress import step
 from tests.bench.engines import Answered
 from tests.bench.items import Item

@@ -26,17 +26,17 @@ from typing import Any, cast
 import numpy as np
 from rich.console import Console
 
-from core.distill.traces import TraceStore
 from core.generation import GenerationRequest, Run
 from core.sampling.params import SamplingParams
+from core.traces.store import TraceStore
+from serve_app.client import Client
 from serve_app.config import Traces
-from serve_app.deployments.generation_state import GenerationState
-from serve_app.deployments.served_models import ServedModels
-from serve_app.deployments.trace_recorder import TraceRecorder
+from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.trace_recorder import TraceRecorder
+from serve_app.deployments.models.served_models import ServedModels
 from serve_app.hosting import local_service
+from serve_app.http.service import ChoiceRun
 from serve_app.local_cluster import free_port
-from serve_app.openai.client import Client
-from serve_app.openai.service import ChoiceRun
 from serve_app.terminal.progress import Step, step
 from tests.bench import machine
 from tests.bench.engines import Answered, threads_worth

@@ -9,12 +9,12 @@ from typing import Any
 
 from core.generation import GenerationRequest
 from core.wire.messages import OpenSession
-from serve_app.deployments.draft_sessions import DraftSessions
-from serve_app.deployments.generation_state import GenerationState
-from serve_app.deployments.ingress import SpeculativeIngress
-from serve_app.deployments.served_models import ServedModels
-from serve_app.deployments.serving import Serving
-from serve_app.openai.service import ChoiceRun, Speculation
+from serve_app.deployments.actors.ingress import SpeculativeIngress
+from serve_app.deployments.answer.draft_sessions import DraftSessions
+from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.serving import Serving
+from serve_app.deployments.models.served_models import ServedModels
+from serve_app.http.service import ChoiceRun, Speculation
 from tests.bench.moments import ASKED, DRAFT, FIRST, OPEN, ROUTED, ROUTER, SECOND, Noted
 
 

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import torch
 
 from core.distill.answering import answer
-from core.distill.record import Record
-from core.distill.replay import Terms
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.generation import GenerationRequest
 from core.model.causal_lm import CausalLM, load_model
+from core.replay.replay import Terms
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import load_tokenizer
+from core.traces.record import Record
 from train_jobs.family.corpora import items
 
 TOKENIZER = load_tokenizer(TARGET_DIR)

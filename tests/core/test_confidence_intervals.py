@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.confidence_intervals import compare
-from core.distill.replay import AcceptanceCounts
+from core.replay.replay import AcceptanceCounts
 
 RNG = np.random.default_rng(5)
 ACCEPTED = RNG.integers(20, 60, size=(2, 200)) + np.array([[4], [0]])

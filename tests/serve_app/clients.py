@@ -11,7 +11,7 @@ import openai
 from fastapi import FastAPI
 
 from serve_app.api.app import create_app
-from serve_app.openai.service import Service
+from serve_app.http.service import Service
 
 JSON = {"content-type": "application/json"}
 # An offer of HTTP/2, as Java's client makes it.

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from core.parsing.answer import AnswerDelta, CallPart, CallsState, ContentPart, ReasoningPart, joined
 from core.parsing.answer_stream import AnswerStream
 from core.parsing.formats import Reasoning
-from serve_app.openai.choices import Piece
-from serve_app.openai.events import Events
-from serve_app.openai.responses import SpeculationUsage, Usage
+from serve_app.http.events import Events
+from serve_app.http.output.choices import Piece
+from serve_app.http.output.usage import SpeculationUsage, Usage
 
 USAGE = Usage(
     prompt_tokens=5,

@@ -15,7 +15,7 @@ from core.parsing.formats import ToolFormat
 from core.text.tokenizer import load_tokenizer
 from core.verify.engine import VerifyConfig
 from core.verify.verifier import Verifier
-from serve_app.openai.service import ChoiceRun, Speculation
+from serve_app.http.service import ChoiceRun, Speculation
 from tests.serve_app.scripted import ScriptedService
 
 

@@ -16,7 +16,7 @@ from core.generation import GenerationRequest, Run, TokenLogprob
 from core.text.tokenizer import Tokenizer
 from core.verify.commit import Chain
 from serve_app.config import Aliases
-from serve_app.openai.service import ChoiceRun, Overloaded, Speculation
+from serve_app.http.service import ChoiceRun, Overloaded, Speculation
 
 BOS, EOS = "<s>", "</s>"
 BOS_ID, EOS_ID = 0, 1

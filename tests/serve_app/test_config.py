@@ -20,8 +20,8 @@ from core.settings import parse_settings
 from core.tasks import GENERAL
 from serve_app.applications import core_application, pool, service, targets
 from serve_app.config import ServiceConfig, draft_name, load_config, pool_application, shipped_configs
-from serve_app.deployments.bundle_applications import ENVIRONMENT
-from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT
+from serve_app.deployments.models.served_models import ServedModels
 
 MINIMAL = {
     "name": "m",

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from serve_app import applications
 from serve_app.config import CORE, load_config
-from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.models.served_models import ServedModels
 from serve_app.hosting import StartFailed, _deploy, _replace
 
 

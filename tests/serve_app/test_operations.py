@@ -14,7 +14,7 @@ from core.errors import ConfigError
 from serve_app import operations
 from serve_app.access_config import KEYED
 from serve_app.config import pool_application
-from serve_app.deployments.ingress_report import IngressReport
+from serve_app.deployments.telemetry.ingress_report import IngressReport
 from serve_app.operations import (
     NOT_DEPLOYED,
     Listener,

@@ -10,8 +10,8 @@ import torch
 from core.model.base import Rows, one_by_one
 from core.model.draft_tokens import DraftToken, StopRule
 from serve_app.config import Draft, ServiceConfig
-from serve_app.deployments import draft_pool
-from serve_app.deployments.draft_loading import load_draft
+from serve_app.deployments.actors import draft_pool
+from serve_app.deployments.models.draft_loading import load_draft
 
 SECONDS = 0.005  # of a pass: to wait for it never pays
 

@@ -24,9 +24,9 @@ from core.tasks.classifier import TaskClassifier
 from serve_app import applications
 from serve_app.applications import core_application, targets
 from serve_app.config import CORE, ServiceConfig, Traces, load_config, pool_application
-from serve_app.deployments import bundle_applications
-from serve_app.deployments.bundle_applications import bundle_targets
-from serve_app.deployments.served_models import ServedModels, with_bundle
+from serve_app.deployments.deploy import bundle_applications
+from serve_app.deployments.deploy.bundle_applications import bundle_targets
+from serve_app.deployments.models.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port, on_loopback
 from tests.service import adversarial, misled_router, unhurried_verifier
 from tests.service.misled_router import ASTRAY

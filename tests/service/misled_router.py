@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from core.family import TARGET_DIR
 from core.tasks import GENERAL
 from core.text.tokenizer import load_tokenizer
-from serve_app.deployments import task_router
+from serve_app.deployments.actors import task_router
 from train_jobs.family.corpora import items
 
 ASTRAY = "astray"  # the task

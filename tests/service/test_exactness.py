@@ -16,8 +16,8 @@ import ray
 from ray import serve
 from ray.serve import RunTarget
 
-from serve_app.deployments.bundle_applications import draft_application
-from serve_app.deployments.served_models import ServedModels
+from serve_app.deployments.deploy.bundle_applications import draft_application
+from serve_app.deployments.models.served_models import ServedModels
 from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster

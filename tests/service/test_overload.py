@@ -7,7 +7,7 @@ import asyncio
 import httpx2 as httpx
 import pytest
 
-from serve_app.deployments.door import LONGEST
+from serve_app.deployments.answer.door import LONGEST
 from tests.service.conftest import Service, chat
 
 pytestmark = pytest.mark.cluster

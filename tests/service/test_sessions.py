@@ -10,7 +10,7 @@ import pytest
 from ray import serve
 
 from serve_app.config import pool_application
-from serve_app.deployments.bundle_applications import draft_application
+from serve_app.deployments.deploy.bundle_applications import draft_application
 from tests.service.conftest import ADVERSARIAL, CONCURRENCY, LATE, Body, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.distill.replay import Terms, score_draft, total
-from core.distill.traces import Trace, TraceStore
 from core.model.causal_lm import load_draft_model
 from core.model.config import ModelConfig
 from core.model_names import locate
+from core.replay.replay import Terms, score_draft, total
 from core.text.vocabulary import same_id_map
+from core.traces.store import Trace, TraceStore
 from tests.service.conftest import Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster

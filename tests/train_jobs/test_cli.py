@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from core.distill.traces import TraceStore
 from core.errors import ConfigError
+from core.traces.store import TraceStore
 from tests.serve_app.command import Command
 from tests.train_jobs.small import SMALL, written
 from tests.train_jobs.watching import answers, record

@@ -13,9 +13,9 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from rich.console import Console
 
-from core.distill.memory_files import mark
 from core.errors import ConfigError
-from tests.core.distill.memory import memory_directory
+from core.traces.memory_files import mark
+from tests.core.traces.memory import memory_directory
 from tests.train_jobs.small import SMALL
 from tests.train_jobs.stages.test_partition import FIRST, partitioned
 from tests.train_jobs.watching import answers, record

@@ -11,10 +11,10 @@ import pytest
 import torch
 import yaml
 
-from core.distill.replay import score_draft, total
 from core.model.causal_lm import load_draft_model
 from core.model.config import read_config
 from core.model.draft_vocabulary import DraftVocabulary
+from core.replay.replay import score_draft, total
 from tests.train_jobs.retraining import ENVIRONMENT, TINY
 from train_jobs.config import load_config
 from train_jobs.models import model_directory, replay_terms

@@ -21,17 +21,17 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from core.bundle.atomic_files import replace
+from core.atomic_files import replace
 from core.bundle.store import open_live
-from core.distill.traces import Trace, parquet_of
 from core.generation import GenerationRequest, Run
 from core.settings import parse_settings
+from core.traces.store import Trace, parquet_of
 from serve_app.config import ServiceConfig, Traces
-from serve_app.deployments.generation_state import GenerationState
-from serve_app.deployments.served_models import ServedModels
-from serve_app.deployments.trace_recorder import TraceRecorder
-from serve_app.openai.service import ChoiceRun
-from tests.core.distill.memory import memory_directory
+from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.trace_recorder import TraceRecorder
+from serve_app.deployments.models.served_models import ServedModels
+from serve_app.http.service import ChoiceRun
+from tests.core.traces.memory import memory_directory
 from tests.train_jobs import learned_from
 from tests.train_jobs.retraining import ENVIRONMENT, TINY
 from tests.train_jobs.searching import Lookout, Needles, of_text, of_tokens, search

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.progress import Progress
 
-from core.distill.replay import AcceptanceCounts
+from core.replay.replay import AcceptanceCounts
 from tests.bench import decode, elsewhere, streams, stress
 from tests.bench.foreign_words import ForeignWords
 from tests.bench.items import BASE, GENERAL, GENERAL_SLOT, MIXED, SEED

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.distill.traces import Trace, TraceStore
 from core.errors import ConfigError, TooFewPrompts
 from core.family import TARGET_DIR
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import load_tokenizer
+from core.traces.store import Trace, TraceStore
 from train_jobs.artefacts import SPLITS
 from train_jobs.config import CollectConfig, RetrainConfig, TargetConfig
 from train_jobs.prompt_sources import gather, held_out_per_task

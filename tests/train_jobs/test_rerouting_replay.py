@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.distill.record import Record
-from core.distill.replay import Terms, replay
 from core.policy.rerouting import RoutingTable
+from core.replay.replay import Terms, replay
 from core.sampling.params import SamplingParams
 from core.tasks import GENERAL
+from core.traces.record import Record
 from tests.bench.rerouting import JOIN_PASSES, at_random, play
 
 TERMS = Terms(num_speculative_tokens=6, num_valid=100, context=512)

@@ -10,7 +10,7 @@ import pytest
 
 from core.bundle.store import open_live
 from serve_app.config import load_config
-from serve_app.deployments.served_models import with_bundle
+from serve_app.deployments.models.served_models import with_bundle
 from tests.train_jobs.retraining import ENVIRONMENT
 
 pytestmark = pytest.mark.soak  # about six minutes on two cores

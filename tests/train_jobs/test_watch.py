@@ -14,8 +14,8 @@ from ray.exceptions import WorkerCrashedError
 from rich.console import Console
 
 from core.bundle.store import publish
-from core.distill.traces import TraceStore, written_at
 from core.errors import ConfigError, TooFewPrompts
+from core.traces.store import TraceStore, written_at
 from tests.train_jobs.small import SMALL
 from tests.train_jobs.watching import answers, record
 from train_jobs import watch as module

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.distill.traces import Trace, TraceStore, written_at
 from core.tasks.drift import Observation
+from core.traces.store import Trace, TraceStore, written_at
 from tests.train_jobs.watching import answer, answers, record
 from train_jobs.watched_traces import Epoch, WatchedTraces, freeze
 

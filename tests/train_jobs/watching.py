@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from core.distill.traces import Proposals, Trace, TraceStore
 from core.sampling.params import SamplingParams
+from core.traces.store import Proposals, Trace, TraceStore
 
 _numbers = count()
 

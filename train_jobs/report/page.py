@@ -9,7 +9,7 @@ import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.bundle.atomic_files import replace
+from core.atomic_files import replace
 from train_jobs.findings import Candidate, Findings, KPoint, Pooled, RunTime, SlotFindings
 from train_jobs.report import wording
 

@@ -14,15 +14,15 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from core.bundle.atomic_files import replace
+from core.atomic_files import replace
 from core.distill.answering import answer
 from core.distill.dataset import distil
-from core.distill.traces import Trace, TraceStore, parquet_of, traces_of
 from core.generation import GenerationRequest
 from core.model.base import Model
 from core.model.causal_lm import load_model
 from core.text.prompt_files import read_prompts
 from core.text.tokenizer import Tokenizer
+from core.traces.store import Trace, TraceStore, parquet_of, traces_of
 from train_jobs.artefacts import shard_names
 from train_jobs.config import RetrainConfig
 from train_jobs.models import context, model_directory, pages, target_tokenizer

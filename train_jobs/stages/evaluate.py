@@ -1,6 +1,6 @@
 """Stage 5, evaluate: every candidate on held-out prompts, and the promotion of one of them for each slot.
 
-`core.distill.promotion` decides on the promotion split. The figures of the report come from the test split.
+`core.replay.promotion` decides on the promotion split. The figures of the report come from the test split.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from core.bundle.store import Winner
-from core.distill.promotion import Promotion, TaskPromotion, evidence, promote, promote_tasks
-from core.distill.replay import AcceptanceCounts, total
+from core.replay.promotion import Promotion, TaskPromotion, evidence, promote, promote_tasks
+from core.replay.replay import AcceptanceCounts, total
 from core.tasks import GENERAL
 from train_jobs.artefacts import WINNERS, Split, TaskAssignment, Winners, write_json
 from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, SINGLE_DRAFTS, TASK, draft_name

@@ -18,7 +18,7 @@ import numpy as np
 import ray
 from safetensors.numpy import load, save
 
-from core.bundle import atomic_files
+from core import atomic_files
 from core.errors import TooFewPrompts
 from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
 from core.tasks.embedding import Matrix, sentence_encoder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.bundle.atomic_files import replace
+from core.atomic_files import replace
 from core.bundle.store import publish
 from core.tasks import GENERAL
 from train_jobs.candidates import BASE, MIXED, draft_name

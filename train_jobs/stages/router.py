@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import ray
 
-from core.distill.traces import Trace
 from core.tasks import GENERAL
 from core.tasks.classifier import Network, TaskClassifier
 from core.tasks.classifier_training import Build, ClassifierRecipe, Example, accuracy, train_classifier, winner
@@ -25,6 +24,7 @@ from core.tasks.clustering import TaskPartition
 from core.tasks.embedding import sentence_encoder
 from core.tasks.rewording_rules import AUGMENTING, VALIDATING
 from core.text.tokenizer import Tokenizer
+from core.traces.store import Trace
 from train_jobs.artefacts import ROUTING, write_json
 from train_jobs.config import RetrainConfig, RouterConfig
 from train_jobs.findings import ClassifierFigures, Routing

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from core.confidence_intervals import compare
-from core.distill.replay import total
+from core.replay.replay import total
 from core.tasks.clustering import KScore, find_tasks
 from train_jobs.artefacts import CURVES, FittedDrafts, Scores, Split, StudyCurves, of_task, write_json
 from train_jobs.findings import KPoint, LossPoint, PairsPoint

@@ -16,8 +16,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from core.distill.traces import Trace, TraceStore
 from core.sampling.params import SamplingParams
+from core.traces.store import Trace, TraceStore
 from tests.core.bundle.bundles import publish_adapters
 
 TOUCHES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")

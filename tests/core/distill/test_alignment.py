@@ -21,13 +21,13 @@ from core.confidence_intervals import Difference, compare
 from core.distill.alignment import Alignment, AlignmentRecipe, OnStep, TrainingStep, align, rate
 from core.distill.dataset import DistillationSet, distil
 from core.distill.learner import kl_loss, lk_loss
-from core.distill.promotion import promote
-from core.distill.record import Record
-from core.distill.replay import score_draft, session_forward, total
 from core.errors import ConfigError
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.model.causal_lm import CausalLM
+from core.replay.promotion import promote
+from core.replay.replay import score_draft, session_forward, total
 from core.text.vocabulary import same_id_map
+from core.traces.record import Record
 from tests.core.family_records import TERMS, answered, draft, requests, target
 
 pytestmark = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core.distill.answering import answer
-from core.distill.record import DICE, Record
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest
+from core.traces.record import DICE, Record
 from tests.core.toy import PROMPT, ToyModel, ToyVocabulary, plain_tokens, request
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from core.distill.dataset import DistillationBatch, DistillationBatches, DistillationSet, distil
-from core.distill.record import Record
-from core.distill.replay import session_forward
+from core.replay.replay import session_forward
+from core.traces.record import Record
 from tests.core.toy import VOCAB_SIZE, ToyModel, plain_tokens, request
 
 TOP = 5

@@ -13,11 +13,11 @@ from safetensors import safe_open
 from core.distill.dataset import DistillationBatches, distil
 from core.distill.draft_making import evenly, make_from_layers, make_narrow
 from core.distill.learner import DraftLearner
-from core.distill.replay import session_forward
 from core.errors import ConfigError
 from core.family import TARGET_DIR
 from core.model.causal_lm import CausalLM, load_draft_model, load_model
 from core.model.draft_vocabulary import DraftVocabulary
+from core.replay.replay import session_forward
 from tests.core.family_records import answered, requests
 
 IDS = [0, 1, 2, *range(3, 2048, 2)]

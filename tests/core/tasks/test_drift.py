@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.distill.traces import Proposals, Trace
 from core.sampling.params import SamplingParams
 from core.tasks import GENERAL
 from core.tasks.drift import BINS, Drift, Limits, Observation, distances, measure, stability_index
 from core.tasks.identity import TaskCentroids
+from core.traces.store import Proposals, Trace
 
 TASKS = ("maths", "code", "chat", "chinese", "logic", GENERAL)
 USUAL = (0.40, 0.25, 0.15, 0.10, 0.08, 0.02)

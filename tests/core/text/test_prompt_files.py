@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from core.errors import ConfigError
 from core.text.prompt_files import read_prompts
 from core.text.prompts import Call, Message, Prompt
-from serve_app.openai.messages import for_template
-from serve_app.openai.requests import ChatRequest
+from serve_app.http.schema.messages import for_template
+from serve_app.http.schema.requests import ChatRequest
 
 HUMAN, ANSWER = {"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}
 WHY = (Message("user", "Why?"),)

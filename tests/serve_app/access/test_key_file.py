@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.bundle import atomic_files
+from core import atomic_files
 from core.errors import ConfigError
 from serve_app.access.key_file import add, parse, read, revoke
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from core.text.tokenizer import Tokenizer
-from serve_app.anthropic import routes as anthropic_routes
-from serve_app.openai.answers import INLINE_LOGPROBS
-from serve_app.openai.prompts import INLINE_CHARACTERS
-from serve_app.openai.values import MAX_OBJECTS
-from serve_app.responses import routes as responses_routes
+from serve_app.http.answers import INLINE_LOGPROBS
+from serve_app.http.prompts import INLINE_CHARACTERS
+from serve_app.http.schema.values import MAX_OBJECTS
+from serve_app.protocols.anthropic import routes as anthropic_routes
+from serve_app.protocols.responses import routes as responses_routes
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService, toy_tokenizer
 

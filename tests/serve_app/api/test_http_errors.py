@@ -10,8 +10,8 @@ import pytest
 
 from core.errors import InvalidRequest
 from core.sampling.params import MAX_STOPS, MAX_TOP_LOGPROBS
-from serve_app.openai.body import MAX_BODY_BYTES
-from serve_app.openai.service import Overloaded
+from serve_app.http.body import MAX_BODY_BYTES
+from serve_app.http.service import Overloaded
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from serve_app.openai.requests import ChatRequest, CompletionRequest
+from serve_app.http.schema.requests import ChatRequest, CompletionRequest
 from tests.serve_app.clients import http_client
 from tests.serve_app.scripted import ScriptedService
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve_app.api.tokenizing import DetokenizeRequest, TokenizeRequest
-from serve_app.openai.requests import ChatRequest, CompletionRequest
-from serve_app.responses.requests import ResponsesRequest
+from serve_app.http.schema.requests import ChatRequest, CompletionRequest
+from serve_app.protocols.responses.requests import ResponsesRequest
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService
 

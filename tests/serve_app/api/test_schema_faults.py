@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import InvalidRequest
 from tests.serve_app.clients import http_client
-from tests.serve_app.openai.test_tools import service as tool_service
+from tests.serve_app.http.schema.test_tools import service as tool_service
 from tests.serve_app.scripted import ScriptedService
 
 USER = {"role": "user", "content": "the weather"}

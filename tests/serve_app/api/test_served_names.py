@@ -13,10 +13,10 @@ import pytest
 from serve_app.access.guarding import guarded
 from serve_app.access.key_file import add
 from serve_app.access.keys import Keys
+from serve_app.client import own_names
 from serve_app.config import LONGEST_NAME, Aliases, Ingress
-from serve_app.openai.client import own_names
-from tests.serve_app.anthropic.clients import anthropic_client
 from tests.serve_app.clients import events, http_client, openai_client
+from tests.serve_app.protocols.anthropic.clients import anthropic_client
 from tests.serve_app.scripted import ScriptedService
 
 OWN, ALIAS = "org/toy", "claude-for-a-test"

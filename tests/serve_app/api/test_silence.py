@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from serve_app.api.app import create_app
-from serve_app.openai import answers
-from serve_app.openai.service import Overloaded
-from tests.serve_app.anthropic.clients import anthropic_client
+from serve_app.http import answers
+from serve_app.http.service import Overloaded
 from tests.serve_app.clients import Connection, http_client, openai_client
+from tests.serve_app.protocols.anthropic.clients import anthropic_client
 from tests.serve_app.scripted import ScriptedService
 
 ANSWER = "the answer is forty-two. END of the story"

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from serve_app.anthropic.requests import MessagesRequest
 from serve_app.api.table import SUPPORTED, api_page, entries, nested_objects
 from serve_app.api.tokenizing import TokenizeRequest
-from serve_app.openai.fields import Fields
-from serve_app.openai.requests import ChatRequest, CompletionRequest
-from serve_app.responses.requests import ResponsesRequest
+from serve_app.http.schema.fields import Fields
+from serve_app.http.schema.requests import ChatRequest, CompletionRequest
+from serve_app.protocols.anthropic.requests import MessagesRequest
+from serve_app.protocols.responses.requests import ResponsesRequest
 from tests.serve_app.clients import http_client
 from tests.serve_app.scripted import ScriptedService
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from core.distill.traces import TraceStore
+from core.traces.store import TraceStore
 from serve_app.cli import main as cli_main
 from serve_app.cli.main import app, main
 from serve_app.config import ServiceConfig

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.distill.traces import TraceStore
 from core.errors import ConfigError
+from core.traces.store import TraceStore
 from serve_app.cli.shadow import seconds
 from tests.core.bundle.bundles import publish_adapters
-from tests.core.distill.shadowed import PYTHON, SHIPPED, copied, traces, with_a_worse_adapter
+from tests.core.replay.shadowed import PYTHON, SHIPPED, copied, traces, with_a_worse_adapter
 from tests.serve_app.cli.test_bundles import run
 
 Ask = Callable[..., tuple[int, str]]

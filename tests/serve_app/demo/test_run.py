@@ -14,13 +14,13 @@ import pytest
 from rich.console import Console
 
 from core.smollm2 import demo_prompts
+from serve_app.client import AS_ROUTED, Answer, BadAnswer, Client
 from serve_app.config import ServiceConfig, load_config
 from serve_app.demo import run
 from serve_app.demo.questions import Question, questions
 from serve_app.demo.run import Demo, report, summary
 from serve_app.demo.table import DemoTable, Outcome
-from serve_app.deployments.served_models import ServedModels
-from serve_app.openai.client import AS_ROUTED, Answer, BadAnswer, Client
+from serve_app.deployments.models.served_models import ServedModels
 from tests.serve_app.command import Command
 from train_jobs.family.corpora import TASKS
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from serve_app.deployments import rollout, running_applications
-from tests.serve_app.deployments.rollout_place import Place, Serve
+from serve_app.deployments.deploy import rollout, running_applications
+from tests.serve_app.deployments.deploy.rollout_place import Place, Serve
 
 
 @pytest.fixture

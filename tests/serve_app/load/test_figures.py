@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from core.text.prompts import Prompt
+from serve_app.client import Answer, BadAnswer
 from serve_app.load.figures import Figures, Goodput, Limits, Spread, figures
 from serve_app.load.pairs import Paired, paired
 from serve_app.load.sending import Arrivals, Measured, Mode, Question, Round, Sample, Streams
 from serve_app.load.times import Times
-from serve_app.openai.client import Answer, BadAnswer
 
 ONE = Streams(1)
 NO_LIMITS = Limits()

@@ -11,6 +11,7 @@ import pytest
 
 from core.text.prompts import Message, Prompt
 from serve_app.api.app import create_app
+from serve_app.client import BadAnswer, Client, Unreachable
 from serve_app.load.sending import (
     Arrivals,
     Level,
@@ -22,7 +23,6 @@ from serve_app.load.sending import (
     round_size,
     rounds,
 )
-from serve_app.openai.client import BadAnswer, Client, Unreachable
 from tests.serve_app.foreign import Foreign
 from tests.serve_app.live import live
 from tests.serve_app.scripted import ScriptedService

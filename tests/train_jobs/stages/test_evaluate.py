@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from core.bundle.manifest import Evidence
-from core.distill.replay import AcceptanceCounts
+from core.replay.replay import AcceptanceCounts
 from core.tasks import GENERAL
 from train_jobs.artefacts import LiveDrafts, Scores, TaskAssignment
 from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, TASK, draft_name

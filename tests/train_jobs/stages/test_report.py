@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.distill.replay import AcceptanceCounts
-from core.distill.traces import parquet_of
+from core.replay.replay import AcceptanceCounts
 from core.tasks import GENERAL
+from core.traces.store import parquet_of
 from tests.train_jobs.stages.test_partition import FIRST, partitioned
 from tests.train_jobs.watching import answers
 from train_jobs.artefacts import CURVES, LIVE, SPLITS, WINNERS, LiveDrafts, StudyCurves, TaskAssignment, write_json

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from core.distill.traces import Trace
 from core.errors import ConfigError
 from core.family import TARGET_DIR
 from core.sampling.params import SamplingParams
@@ -18,6 +17,7 @@ from core.tasks.classifier_training import winner
 from core.tasks.clustering import TaskPartition, find_tasks
 from core.tasks.embedding import PACKAGED, sentence_encoder
 from core.text.tokenizer import Tokenizer, load_tokenizer
+from core.traces.store import Trace
 from train_jobs.config import RetrainConfig
 from train_jobs.family.corpora import items
 from train_jobs.findings import Routing

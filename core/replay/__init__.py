@@ -1,0 +1,7 @@
+"""Judging drafts without serving them: their proposals replayed against what the target answered.
+
+replay            acceptance of any draft on recorded answers
+promotion         the choice of the draft for a task
+shadow            one bundle's drafts against another's, as a service would have routed its answers
+vocabulary_size   the choice of a draft vocabulary's size, by cost and acceptance as measured
+"""

@@ -1,0 +1,136 @@
+"""Replay: the exact acceptance that any draft would have had on recorded answers, from one teacher-forced pass.
+
+Draft and target sample with the same noise, and a drafted token is accepted iff it is the target's. So the draft's
+sample after every true prefix gives its hits, and the hits give every target pass of serial drafting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+import torch
+
+from core.model.base import Model, Rows, drawable_ids
+from core.sampling.gumbel import Ids, NoiseWindow
+from core.sampling.sampler import GeneratedCounts, Sampling, sample
+from core.traces.record import Record
+
+# (tokens, n) -> float32 logits [n, V] after each of the last n tokens; the tokens fit the draft's context
+Forward = Callable[[Sequence[int], int], torch.Tensor]
+NUM_SPECULATIVE_TOKENS = 6  # of the comparison of drafts in a retraining; a service adapts its own number
+_SESSION = 0
+
+
+class Terms(NamedTuple):
+    """The limits of a replay: tokens drafted after every commit, token ids the tokenizer has, the target's context."""
+
+    num_speculative_tokens: int
+    num_valid: int
+    context: int
+
+
+class AcceptanceCounts(NamedTuple):
+    """Counts of speculative decoding over one record, or summed over several.
+
+    `tokens` were committed in `passes` target passes, plain ones included, the prefill and its token excluded.
+    """
+
+    tokens: int = 0
+    passes: int = 0
+    proposed: int = 0
+    accepted: int = 0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / proposed; 0 if nothing was proposed."""
+        return self.accepted / self.proposed if self.proposed else 0.0
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens per target pass; 1, as without a draft, if there was no pass."""
+        return self.tokens / self.passes if self.passes else 1.0
+
+
+def total(acceptances: Iterable[AcceptanceCounts]) -> AcceptanceCounts:
+    """The sum, field by field."""
+    return AcceptanceCounts(*map(sum, zip(AcceptanceCounts(), *acceptances, strict=True)))
+
+
+def score_draft(model: Model, records: Sequence[Record], terms: Terms) -> list[AcceptanceCounts]:
+    """Counts of `model` as a serial draft, one entry per record.
+
+    The model needs pages for one session of its context.
+    """
+    forward, ids = session_forward(model), drawable_ids(model.head_ids, terms.num_valid)
+    logits = (output_logits(record, forward, model.context) for record in records)
+    return [replay(hits_among(ids, record, row), record, terms) for record, row in zip(records, logits, strict=True)]
+
+
+def hits(record: Record, forward: Forward, context: int, terms: Terms) -> list[bool]:
+    """One bool per output token: True if the draft, given all tokens before it, samples it with the same noise.
+
+    `context` is the draft's, whose logits are of all ids.
+    """
+    return hits_among(terms.num_valid, record, output_logits(record, forward, context))
+
+
+@torch.inference_mode()
+def output_logits(record: Record, forward: Forward, context: int) -> torch.Tensor:
+    """The draft's float32 logits [output tokens, V] for every output token, given all tokens before it.
+
+    Beyond its `context` the draft starts again from the last half, as the draft engine does.
+    """
+    tokens = record.tokens
+    spans = _spans(record.prompt_length, len(tokens), context)
+    return torch.cat([forward(tokens[start : last - 1], last - first) for start, first, last in spans])
+
+
+@torch.inference_mode()
+def hits_among(ids: Ids, record: Record, logits: torch.Tensor) -> list[bool]:
+    """The hits of a draft that samples among `ids`, which are those of the first columns of its `output_logits`."""
+    noise, nothing_yet = NoiseWindow(record.seed, record.choice), GeneratedCounts()
+    proposed, prompt = record.output_ids[:-1], record.prompt_ids
+    sampling = Sampling(record.params, noise, record.prompt_length, nothing_yet, proposed, prompt)
+    drawn = sample(logits, [sampling], ids)
+    return [token == said for token, said in zip(drawn, record.output_ids, strict=True)]
+
+
+def replay(hit: Sequence[bool], record: Record, terms: Terms) -> AcceptanceCounts:
+    """Counts for a draft that proposes as many tokens as the commit rule allows after every commit."""
+    whole = min(record.params.max_tokens, terms.context - record.prompt_length)
+    committed = passes = proposed = accepted = 0
+    committed += 1  # by the prefill
+    while committed < len(hit):
+        proposals = max(0, min(terms.num_speculative_tokens, whole - committed - 1))
+        run = sum(takewhile(bool, hit[committed : committed + proposals]))
+        passes += 1
+        proposed += proposals
+        accepted += run
+        committed += run + 1
+    return AcceptanceCounts(max(0, len(hit) - 1), passes, proposed, accepted)
+
+
+def session_forward(model: Model) -> Forward:
+    """The `Forward` of a model with a KV cache, for one sequence at a time."""
+
+    def forward(tokens: Sequence[int], num_logits: int) -> torch.Tensor:
+        model.open(_SESSION)
+        try:
+            return model.forward([Rows(_SESSION, tokens, num_logits)])
+        finally:
+            model.close(_SESSION)
+
+    return forward
+
+
+def _spans(first: int, end: int, context: int) -> Iterator[tuple[int, int, int]]:
+    """Cut positions `first .. end - 1` into spans (start, first, last); the draft sees tokens from `start` on."""
+    start = 0
+    while first < end:
+        if first - start > context:
+            start = max(0, first - context // 2)
+        last = min(end, start + context + 1)
+        yield start, first, last
+        first = last

@@ -1,0 +1,233 @@
+"""Shadows: what a service would have had accepted with another bundle than the one it served.
+
+The answers of a service do not depend on its drafts. So any bundle can be replayed on them exactly, without a pass of
+the target (`core.replay.replay`). A prompt goes to the slot that a service with this bundle begins with. Its draft
+proposes serially and always as many tokens. What a service does besides is not replayed: moves to another slot within
+an answer, lookup, and drafting less where that pays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Literal, NamedTuple, Self, get_args
+
+from core.bundle.manifest import Manifest
+from core.bundle.store import Bundle, show
+from core.confidence_intervals import Difference, Estimate, Figure, compare, over_prompts
+from core.errors import ConfigError
+from core.model.base import Model
+from core.policy.rerouting import AnswerRoute, RoutingTable
+from core.replay.replay import AcceptanceCounts, Terms, score_draft
+from core.tasks import GENERAL
+from core.tasks.classifier import TaskClassifier
+from core.traces.store import Trace, TraceStore
+
+FIGURES: tuple[Figure, ...] = get_args(Figure)
+Verdict = Literal["better", "worse", "not distinguishable"]
+Load = Callable[[Path | None], Model]  # the draft in a directory, None for the un-adapted one; pages for one context
+OnReplay = Callable[[int], None]
+_Answer = tuple[Trace, AcceptanceCounts, AcceptanceCounts]  # with the candidate's counts and the other's
+
+
+class Drawn(NamedTuple):
+    """Traces drawn at random out of `found`.
+
+    `foreign` counts those of other models or of an unknown bundle, `incomplete` those without prompt, answer or time,
+    and `unreadable` the files that are damaged or of another version of the dice.
+    """
+
+    traces: list[Trace]
+    found: int
+    foreign: int
+    incomplete: int
+    unreadable: int
+
+
+class Route(NamedTuple):
+    """The task that a prompt most likely is of, and the directory of the draft that it gets."""
+
+    task: str
+    draft: Path | None
+
+
+class Serving(NamedTuple):
+    """What a service serves of a bundle: by slot a directory, None for the un-adapted draft; and where prompts go."""
+
+    slots: Mapping[str, Path | None]
+    table: RoutingTable
+    router: TaskClassifier | None
+
+    @classmethod
+    def of(cls, bundle: Bundle | None) -> Self:
+        """Without a bundle the un-adapted draft serves every prompt. A task without a draft of its own has no slot."""
+        if bundle is None:
+            return cls({GENERAL: None}, RoutingTable([], {}), None)
+        general = bundle.directory(GENERAL) if GENERAL in bundle.manifest.slots else None
+        directories = {task: bundle.directory(task) for task in bundle.manifest.slots}
+        slots = {GENERAL: general} | {task: own for task, own in directories.items() if own != general}
+        router = None if bundle.router is None else TaskClassifier.load(bundle.router)
+        return cls(slots, RoutingTable(slots, bundle.manifest.acceptance), router)
+
+    def route(self, prompt: Sequence[int], length: int) -> Route:
+        """As the first choice of `core.policy.rerouting`, if `length` tokens are proposed for a pass."""
+        chances = {GENERAL: 1.0} if self.router is None else self.router.predict(prompt)
+        task = max(chances, key=lambda name: chances[name])
+        return Route(task, self.slots[AnswerRoute(self.table, chances, length).slot])
+
+
+class Paired(NamedTuple):
+    """A figure of both bundles on the same answers, and the candidate's less the other's."""
+
+    candidate: Estimate
+    against: Estimate
+    difference: Difference
+
+
+class Measured(NamedTuple):
+    """What the service itself counted of its drafts, on so many of the answers."""
+
+    answers: int = 0
+    proposed: int = 0
+    accepted: int = 0
+
+
+class Part(NamedTuple):
+    """The answers to prompts of one task; `task` is None for all."""
+
+    task: str | None
+    answers: int
+    figures: Mapping[Figure, Paired]
+    measured: Measured
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the difference in acceptance_rate shows of the candidate, as in a retraining."""
+        difference = self.figures["acceptance_rate"].difference
+        if difference.better:
+            return "better"
+        return "worse" if difference.worse else "not distinguishable"
+
+
+class Shadow(NamedTuple):
+    """A comparison of two bundles on all answers and, commonest first, on those of each task of the candidate."""
+
+    whole: Part
+    tasks: list[Part]
+
+
+def draw(store: TraceStore, since: float, most: int, foreign: Callable[[Trace], bool]) -> Drawn:
+    """At most `most` of the traces that ended at this Unix time or later, each as likely, the same every time."""
+    chosen, rng, counts = list[Trace](), Random(0), Counter[str]()
+    for trace in store.since(since):
+        if not (trace.prompt_ids and trace.output_ids and trace.ended_at is not None):
+            counts["incomplete"] += 1
+        elif trace.ended_at < since:
+            continue
+        elif foreign(trace):
+            counts["foreign"] += 1
+        else:
+            counts["found"] += 1
+            if len(chosen) < most:
+                chosen.append(trace)
+            elif (place := rng.randrange(counts["found"])) < most:  # Vitter's algorithm R
+                chosen[place] = trace
+    return Drawn(chosen, counts["found"], counts["foreign"], counts["incomplete"], store.counts["unreadable"])
+
+
+def foreign_to(manifest: Manifest, root: Path, terms: Terms) -> Callable[[Trace], bool]:
+    """Tells traces that the target and tokenizer of `manifest` did not or cannot have made.
+
+    What a trace says of its origin is the bundle that was served, which must be in `root`. Traces without one are
+    judged by their token ids and length alone.
+    """
+
+    @cache
+    def same_models(version: str) -> bool:
+        try:
+            served = show(root, version)
+        except ConfigError:
+            return False
+        return (served.target, served.id_map) == (manifest.target, manifest.id_map)
+
+    def foreign(trace: Trace) -> bool:
+        if trace.bundle is not None and not same_models(trace.bundle):
+            return True
+        tokens = trace.tokens
+        return len(tokens) > terms.context or not 0 <= min(tokens) <= max(tokens) < terms.num_valid
+
+    return foreign
+
+
+def shadow(
+    candidate: Serving,
+    against: Serving,
+    traces: Sequence[Trace],
+    terms: Terms,
+    load: Load,
+    on_replay: OnReplay | None = None,
+) -> Shadow:
+    """Compare two bundles on traces, at least one.
+
+    `on_replay` is called with the number of replays done, of two for each trace.
+    """
+    length = terms.num_speculative_tokens
+    ours, theirs = ([side.route(trace.prompt_ids, length) for trace in traces] for side in (candidate, against))
+    drafts = [[route.draft for route in routes] for routes in (ours, theirs)]
+    answers = list(zip(traces, *replayed(drafts, traces, terms, load, on_replay), strict=True))
+    by_task: dict[str, list[_Answer]] = {}
+    for route, answer in zip(ours, answers, strict=True):
+        by_task.setdefault(route.task, []).append(answer)
+    commonest = sorted(by_task, key=lambda task: -len(by_task[task]))
+    return Shadow(_part(None, answers), [_part(task, by_task[task]) for task in commonest])
+
+
+def replayed(
+    sides: Sequence[Sequence[Path | None]],
+    traces: Sequence[Trace],
+    terms: Terms,
+    load: Load,
+    on_replay: OnReplay | None = None,
+) -> tuple[list[AcceptanceCounts], ...]:
+    """For every side the counts of its drafts, one for each trace.
+
+    Drafts are loaded one after another. One that several sides give the same trace to is replayed once for them.
+    """
+    found = tuple([AcceptanceCounts()] * len(traces) for _ in sides)
+    done = 0
+    for directory in dict.fromkeys(chain.from_iterable(sides)):
+        model = load(directory)
+        for number, trace in enumerate(traces):
+            users = [counts for counts, drafts in zip(found, sides, strict=True) if drafts[number] == directory]
+            if not users:
+                continue
+            [scored] = score_draft(model, [trace], terms)
+            for counts in users:
+                counts[number] = scored
+            done += len(users)
+            if on_replay:
+                on_replay(done)
+    return found
+
+
+def _part(task: str | None, answers: Sequence[_Answer]) -> Part:
+    traces, ours, theirs = zip(*answers, strict=True)
+    prompts = [trace.prompt_ids for trace in traces]
+    figures = {
+        figure: Paired(
+            over_prompts(ours, prompts, figure),
+            over_prompts(theirs, prompts, figure),
+            compare(ours, theirs, prompts, figure),
+        )
+        for figure in FIGURES
+    }
+    return Part(task, len(traces), figures, _measured(traces))
+
+
+def _measured(traces: Iterable[Trace]) -> Measured:
+    seen = [trace.sources["draft"] for trace in traces if trace.sources and "draft" in trace.sources]
+    return Measured(len(seen), sum(one.proposed for one in seen), sum(one.accepted for one in seen))

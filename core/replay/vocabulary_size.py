@@ -1,0 +1,104 @@
+"""The size of a draft vocabulary, chosen by the cost of a drafted token and the tokens per pass that were measured.
+
+A smaller vocabulary makes drafting cheaper, and misses more of the target's tokens. What counts is goodput: the tokens
+per second of a target pass with the drafting before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from core.model.base import Model, Rows, drawable_ids
+from core.model.draft_tokens import StopRule
+from core.model.draft_vocabulary import DraftVocabulary
+from core.model.tensor_views import as_tensor
+from core.replay import replay
+from core.replay.replay import AcceptanceCounts, Terms
+from core.sampling.gumbel import gumbel, num_ids
+from core.traces.record import Record
+
+CLEARLY = 1.02  # times the goodput with the whole vocabulary: a lesser gain may be luck
+_CACHED = 128  # tokens before the drafted ones
+_TURNS = 20
+_SESSION = 0
+
+
+class MeasuredSize(NamedTuple):
+    """A number of ids, the seconds of a drafted token with it, and the tokens per target pass, which begin at 1."""
+
+    size: int
+    seconds_per_token: float
+    tokens_per_pass: float
+
+    def goodput(self, pass_seconds: float, num_speculative_tokens: int) -> float:
+        """Tokens per second where every pass of the target waits for so many drafted tokens."""
+        return self.tokens_per_pass / (pass_seconds + num_speculative_tokens * self.seconds_per_token)
+
+
+def choose_size(
+    whole: MeasuredSize, cut: Sequence[MeasuredSize], pass_seconds: float, num_speculative_tokens: int
+) -> MeasuredSize:
+    """The cut of the best goodput if it is clearly better than the whole vocabulary, else the whole one.
+
+    `pass_seconds` are those of a target pass that checks `num_speculative_tokens`.
+    """
+
+    def goodput(measured: MeasuredSize) -> float:
+        return measured.goodput(pass_seconds, num_speculative_tokens)
+
+    best = max(cut, key=goodput, default=whole)
+    return best if goodput(best) > CLEARLY * goodput(whole) else whole
+
+
+def score_vocabularies(
+    model: Model, vocabularies: Sequence[DraftVocabulary | None], records: Sequence[Record], terms: Terms
+) -> list[list[AcceptanceCounts]]:
+    """The counts that `score_draft` finds of `model` with each of the vocabularies; None is the model's own.
+
+    One pass over a record serves all of them. The model's head has all of their ids. It needs pages for one session of
+    its context.
+    """
+    forward = replay.session_forward(model)
+    heads = [model.head_ids if one is None else as_tensor(one.ids).to(model.device) for one in vocabularies]
+    scores: list[list[AcceptanceCounts]] = [[] for _ in vocabularies]
+    for record in records:
+        logits = replay.output_logits(record, forward, model.context)
+        for head_ids, counts in zip(heads, scores, strict=True):
+            hit = replay.hits_among(drawable_ids(head_ids, terms.num_valid), record, _of_ids(logits, model, head_ids))
+            counts.append(replay.replay(hit, record, terms))
+    return scores
+
+
+def _of_ids(logits: torch.Tensor, model: Model, ids: torch.Tensor | None) -> torch.Tensor:
+    """The columns of a model's logits that are of these ids; None stands for all columns."""
+    if ids is None or ids is model.head_ids:
+        return logits
+    return logits[:, ids if model.head_ids is None else torch.searchsorted(model.head_ids, ids)]
+
+
+def seconds_per_token(model: Model, num_valid: int, clock: Callable[[], float], *, sampled: bool) -> float:
+    """Seconds of a drafted token of one session: the quickest of some proposals, which the model draws.
+
+    With `sampled` the noise is made too, as at any temperature above 0. The model must hold no sessions, and holds none
+    after.
+    """
+    steps, ids = replay.NUM_SPECULATIVE_TOKENS, drawable_ids(model.head_ids, num_valid)
+    cached = min(_CACHED, model.context - steps)
+    positions = torch.arange(cached, cached + steps, device=model.device)
+    quickest = math.inf
+    model.open(_SESSION)
+    try:
+        model.forward([Rows(_SESSION, [0] * cached, 0)])
+        for _ in range(_TURNS):
+            began = clock()
+            noise = gumbel(0, 0, positions, ids)[:, None] if sampled else None
+            model.draw([Rows(_SESSION, [0], 1)], steps, num_ids(ids), noise, StopRule.never(1))
+            quickest = min(quickest, clock() - began)
+            model.rollback(_SESSION, cached)
+    finally:
+        model.close(_SESSION)
+    return quickest / steps

@@ -1,0 +1,7 @@
+"""The deployments of a service, as Serve sees them: thin actors around plain objects.
+
+ingress           the deployment behind the HTTP proxy
+task_router       which task a prompt is of
+draft_pool        the replicas of one draft
+target_verifier   the target; `verifier_router` says how Serve chooses one for a generation
+"""

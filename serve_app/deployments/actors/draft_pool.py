@@ -1,0 +1,53 @@
+"""The deployment around `core.draft.drafter.Drafter`: the draft pool of one task, whose replicas serve one draft.
+
+A draft session is a Serve request that lasts as long as the generation, so that Serve's routing, autoscaling, draining
+and metrics see the true load. Its tokens do not pass through Serve but over ZeroMQ sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+from core.draft.drafter import Drafter
+from core.draft.engine import DraftConfig
+from core.model_names import locate
+from core.text.vocabulary import same_id_map
+from core.wire.messages import OpenSession
+from serve_app.config import ServiceConfig, draft_name
+from serve_app.deployments.models.draft_loading import draft_model, load_draft
+from serve_app.deployments.telemetry.metrics import Metrics
+from serve_app.deployments.telemetry.replica_log import log_into_replica
+
+
+class DraftPool:
+    """A draft replica. On a CPU it imports no torch, and never transformers: it starts in seconds and stays small."""
+
+    def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
+        log_into_replica()
+        num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
+        limits = DraftConfig(max_sessions=config.draft.max_sessions)
+        model = load_draft(config.draft, directory, config.target.model)
+        self._drafter = Drafter(model, num_valid, limits, draft_name(task, directory))
+        self._drafter.start()
+        self._metrics = Metrics("draft")
+
+    async def session(self, opened: OpenSession) -> AsyncIterator[None]:
+        """Draft for one generation until the verifier ends it or is silent for too long, or the call is cancelled."""
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        opening = self._drafter.open(opened, lambda: loop.call_soon_threadsafe(over.set))
+        try:
+            await asyncio.wrap_future(opening)
+            yield None  # the caller's first item: the session is open
+            await over.wait()
+        finally:
+            self._drafter.close(opened)
+
+    async def counts(self) -> Counter[str]:
+        """The counters of engine and wire, and the number of open sessions."""
+        return await asyncio.wrap_future(self._drafter.counts())
+
+    async def check_health(self) -> None:
+        """Serve replaces the replica if this raises, or hangs because the engine does."""
+        self._metrics.export(await self.counts())

@@ -1,0 +1,98 @@
+"""The deployment around `core.verify.verifier.Verifier`, which holds the target.
+
+A generation is one streaming Serve call per prompt; cancelling the call frees its sessions at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+
+import ray
+
+from core.generation import GenerationRequest, Run
+from core.model_names import locate
+from core.policy.draft_policy import OTHERS
+from core.text.tokenizer import load_tokenizer
+from core.verify.engine import VerifyConfig
+from core.verify.sources import LookupConfig
+from core.verify.verifier import Opened, Verifier
+from serve_app.config import ServiceConfig
+from serve_app.deployments.answer.started import Started
+from serve_app.deployments.models.loading import load_target
+from serve_app.deployments.telemetry.metrics import Metrics
+from serve_app.deployments.telemetry.replica_log import log_into_replica
+
+
+class TargetVerifier:
+    """A target replica. The engine has a thread of its own; the event loop only passes runs on."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        log_into_replica()
+        target = config.target
+        limits = VerifyConfig(
+            max_sessions=target.max_sessions,
+            num_speculative_tokens=config.draft.num_speculative_tokens,
+            prefill_chunk=target.prefill_chunk,
+            lookup=LookupConfig(
+                config.lookup.own_text, config.lookup.remembered_tokens, without_owner=config.lookup.without_key
+            ),
+        )
+        self._metrics = Metrics("verifier")
+        tokenizer = load_tokenizer(locate(target.model))
+        host = ray.util.get_node_ip_address()
+        self._verifier = Verifier(partial(load_target, target), tokenizer, limits, host)
+        self._verifier.start()
+
+    async def generate(self, choices: list[GenerationRequest]) -> AsyncIterator[Started | tuple[int, Run]]:
+        """First `Started`, then (choice, run) as passes commit them, until every choice has finished.
+
+        `choice` is that of the request.
+        """
+        loop = asyncio.get_running_loop()
+        runs: asyncio.Queue[tuple[int, Run | BaseException]] = asyncio.Queue()
+        if grammar := choices[0].params.grammar:
+            await asyncio.to_thread(self._verifier.prepare, grammar)
+        opening = self._verifier.open(
+            choices, lambda index, run: loop.call_soon_threadsafe(runs.put_nowait, (choices[index].choice, run))
+        )
+        try:
+            opened: Opened = await asyncio.wrap_future(opening)
+            yield self._started(opened)
+            unfinished = len(choices)
+            while unfinished:
+                choice, run = await runs.get()
+                if isinstance(run, BaseException):
+                    raise run
+                unfinished -= run.finish_reason is not None
+                yield choice, run
+        finally:
+            opening.add_done_callback(self._close)
+
+    def _started(self, opened: Opened) -> Started:
+        declined = declined_drafts(opened.declined)
+        return Started(tuple(opened.sessions), self._verifier.address, declined, self._verifier.lookahead)
+
+    def _close(self, opening: Future[Opened]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._verifier.close(opening.result().sessions)
+
+    async def counts(self) -> Counter[str]:
+        """The counters of engine and wire, and the number of open sessions."""
+        return await asyncio.wrap_future(self._verifier.counts())
+
+    async def check_health(self) -> None:
+        """Serve replaces the replica if this raises, or hangs because the engine does."""
+        self._metrics.export(await self.counts())
+
+
+def declined_drafts(declined: Mapping[str, bool]) -> frozenset[str]:
+    """The drafts that would not pay.
+
+    Where none of those met would pay, nor would others, no draft is opened.
+    """
+    drafts = {draft for draft, refused in declined.items() if refused and draft != OTHERS}
+    return frozenset(drafts | ({OTHERS} if declined and all(declined.values()) else set()))

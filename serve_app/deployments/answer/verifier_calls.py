@@ -1,0 +1,142 @@
+"""Answers by whichever verifier there is: let in at the door, and resumed at another when a verifier is lost.
+
+The log has a line for each verifier that is lost, and one for each answer that is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager, aclosing
+from typing import Any, Protocol, cast
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+
+from core.generation import Run
+from serve_app.deployments.answer.door import Door, Place
+from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.serve_calls import cancel_call, replica_lost, without_traceback
+from serve_app.deployments.answer.started import Started
+from serve_app.deployments.answer.verifier_watch import VerifiersGone, VerifierWatch
+from serve_app.http.service import Overloaded
+
+MAX_LOSSES = 3  # verifiers lost by one answer; after more it ends, since it may be the cause
+RETRY_AFTER = 0.2  # seconds, four times as long after each loss
+OPEN_WAIT = 300.0  # seconds that an answer which has begun waits while no verifier runs
+REMEMBERED = 64  # lost verifiers, so that each is told once
+
+logger = logging.getLogger(__name__)
+
+
+class Companion(Protocol):
+    """What goes beside the calls of an answer: it is told when one has started, and when one has ended."""
+
+    def start(self, started: Started, choices: Sequence[int]) -> None: ...
+    def stop(self) -> None: ...
+
+
+class VerifierCalls:
+    """Those of one ingress replica. A request without a run waits `wait` seconds for a verifier, others `open_wait`."""
+
+    def __init__(
+        self,
+        verifier: DeploymentHandle[Any],
+        watch: VerifierWatch,
+        door: Door,
+        wait: float,
+        open_wait: float = OPEN_WAIT,
+        retry_after: float = RETRY_AFTER,
+    ) -> None:
+        self._verifier = verifier
+        self._watch = watch
+        self._door = door
+        self._wait = wait
+        self._open_wait = open_wait
+        self._retry_after = retry_after
+        self._lost: deque[str] = deque(maxlen=REMEMBERED)  # their endpoints
+
+    def place(self) -> AbstractContextManager[Place]:
+        """See `Door.place`."""
+        return self._door.place()
+
+    async def runs(
+        self, received: GenerationState, place: Place, companion: Companion
+    ) -> AsyncGenerator[tuple[int, Run], None]:
+        """(choice, run) until every choice has finished. Raises `Overloaded`, or why the verifier refuses."""
+        self._watch.begin()
+        losses = 0
+        while received.unfinished:
+            try:
+                async with aclosing(self._of_one_verifier(received, place, companion)) as runs:
+                    async for run in runs:
+                        yield run
+                return
+            except VerifiersGone:
+                pass  # the next call waits for one
+            except RayError as error:
+                losses += 1
+                await self._pause(error, losses)
+            except DeploymentUnavailableError as error:
+                raise self._unavailable() from error
+            place.lose()
+
+    async def _of_one_verifier(
+        self, received: GenerationState, place: Place, companion: Companion
+    ) -> AsyncGenerator[tuple[int, Run], None]:
+        await self._until_one_runs(received)
+        choices = received.unfinished
+        handle = self._verifier.options(stream=True)
+        stream = cast(
+            DeploymentResponseGenerator[Any], handle.generate.remote([received.request(choice) for choice in choices])
+        )
+        started: Started | None = None
+        try:
+            started = cast(Started, await self._watch.unless_gone(anext(stream)))
+            place.start()
+            if received.tokens:
+                logger.info("an answer goes on at verifier %s, with %d tokens", _name(started), received.tokens)
+            self._watch.heard()
+            companion.start(started, choices)
+            async for choice, run in stream:
+                self._watch.heard()
+                received.add(choice, run)
+                yield choice, run
+        except RayError as error:
+            if started is not None and replica_lost(error):
+                self._tell_loss(started, error)
+            raise
+        finally:
+            cancel_call(stream)
+            companion.stop()
+
+    async def _until_one_runs(self, received: GenerationState) -> None:
+        try:
+            await self._watch.until_running(self._open_wait if received.tokens else self._wait)
+        except VerifiersGone as error:
+            raise self._unavailable() from error
+
+    def _unavailable(self) -> Overloaded:
+        return Overloaded("no verifier is running; try again later", retry_after_s=max(1, math.ceil(self._wait)))
+
+    def _tell_loss(self, started: Started, error: RayError) -> None:
+        endpoint = _name(started)
+        if endpoint not in self._lost:
+            self._lost.append(endpoint)
+            logger.warning("verifier %s is lost (%s); its answers go on at another", endpoint, type(error).__name__)
+
+    async def _pause(self, error: RayError, losses: int) -> None:
+        """Wait before the next verifier is called; raises if none should be."""
+        if not replica_lost(error):
+            raise without_traceback(error) from error
+        if losses > MAX_LOSSES:
+            raise Overloaded("several verifiers were lost during this answer; try again later") from error
+        await asyncio.sleep(self._retry_after * 4 ** (losses - 1))
+
+
+def _name(started: Started) -> str:
+    return started.verifier.endpoint

@@ -1,0 +1,92 @@
+"""Builds what a bundle adds to a service: an application per draft pool, and one for the router.
+
+`serve.run` restarts every replica of the application it changes. So pools and routers, being applications of their own,
+come and go while everything else keeps serving, and those of two bundles serve beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+from ray import serve
+from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
+from ray.serve import Application, RunTarget
+
+from core.errors import ConfigError
+from serve_app.config import Actors, router_application
+from serve_app.deployments.actors.draft_pool import DraftPool
+from serve_app.deployments.actors.task_router import TaskRouter
+from serve_app.deployments.deploy import replica_port
+from serve_app.deployments.models.served_models import ServedModels
+
+DRAIN_SECONDS = 60.0  # longer than a generation takes, so that downscaling cuts none off
+HEALTH_SECONDS = 1.0  # Serve replaces a replica after three failed checks in a row
+QUIET = {"enable_access_log": False}  # an access log writes a line per request and call, on the path of the request
+# Models compute on threads of their own, so nothing blocks a replica's event loop, and calls need no second loop on
+# another thread. That loop took 7 % of the time per token of the benchmark's target on two cores.
+# Handles made in a replica, those of pools and router, call over gRPC. Bound handles, that of the verifier, use Ray's
+# actor calls like the process that deploys.
+# Ray calls the hook in each replica's process; it has a public name for one of all processes of a job only.
+ENVIRONMENT = {
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    WORKER_PROCESS_SETUP_HOOK_ENV_VAR: f"{replica_port.__name__}.{replica_port.narrow.__name__}",
+}
+
+
+def bundle_targets(served: ServedModels) -> list[RunTarget]:
+    """The pools and the router."""
+    config = served.config
+    targets = [
+        target(draft_application(served, task), served.pool(task), None, config.pool_actors(task))
+        for task in served.drafts
+    ]
+    if served.router is not None:
+        application = deployment(TaskRouter, config.router.actors).bind(served.router)
+        targets.append(target(application, router_application(served.router), None, config.router.actors))
+    return targets
+
+
+def draft_application(served: ServedModels, task: str) -> Application:
+    """The draft pool of one task. Raises `ConfigError` if the service has no such task."""
+    if task not in served.drafts:
+        raise ConfigError(f"no task {task!r} is served; write one of {', '.join(served.drafts)}")
+    config = served.config
+    return deployment(
+        DraftPool,
+        config.pool_actors(task),
+        max_ongoing_requests=config.draft.max_sessions,
+        # Calls on their way to a replica count as queued, so the queue must hold all that arrive at once.
+        max_queued_requests=config.draft.max_sessions,
+    ).bind(config, task, served.drafts[task])
+
+
+def target(application: Application, name: str, route: str | None, *parts: Actors) -> RunTarget:
+    """Serve takes an external scaler, as `taskspec scale` is one, or scales itself."""
+    return RunTarget(application, name, route, external_scaler_enabled=all(one.autoscaling is None for one in parts))
+
+
+def deployment(
+    cls: Callable[..., Any], actors: Actors, environment: Mapping[str, str] = MappingProxyType({}), **options: Any
+) -> serve.Deployment:
+    """A deployment with these replicas, as every part of a service has it."""
+    scale: dict[str, Any] = {"num_replicas": actors.replicas}
+    if actors.autoscaling is not None:
+        scale = {"num_replicas": None, "autoscaling_config": actors.autoscaling}
+    undecorated = cast(serve.Deployment, serve.deployment(cls))
+    return undecorated.options(
+        graceful_shutdown_timeout_s=DRAIN_SECONDS,
+        health_check_period_s=HEALTH_SECONDS,
+        logging_config=QUIET,
+        ray_actor_options={
+            "num_cpus": actors.num_cpus,
+            "num_gpus": actors.num_gpus,
+            "resources": actors.resources,
+            "runtime_env": {"env_vars": {**ENVIRONMENT, **environment}},
+        },
+        **scale,
+        **options,
+    )

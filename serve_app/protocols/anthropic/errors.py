@@ -1,0 +1,31 @@
+"""Errors in Anthropic's form: {"type": "error", "error": {type, message}} with their HTTP status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serve_app.http.errors import describe
+from serve_app.protocols.anthropic.bodies import ErrorBody, ErrorDetail
+
+TOO_LONG = "prompt is too long"  # Anthropic's words, by which agents know that they have to compact a conversation
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """The body for `error`, whose message names the field at fault: Anthropic's form has no other place for it."""
+    status, _, body = describe(error)
+    fault: Any = body["error"]
+    field, message = fault["param"], fault["message"]
+    if field is not None and f"'{field}'" not in message:
+        message = f"{field}: {message}"
+    if fault["code"] == "context_length_exceeded":
+        message = f"{TOO_LONG}: {message}"
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return ErrorBody(error=ErrorDetail(type=kind, message=message))
