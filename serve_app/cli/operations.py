@@ -18,7 +18,7 @@ from serve_app.connection import connect_to_service
 
 if TYPE_CHECKING:
     from core.bundle.trial import Record
-    from serve_app.deployments.telemetry.rollout_report import RolloutReport
+    from serve_app.deployments.telemetry.reports import RolloutReport
     from serve_app.operations import Part, ServiceStatus
 
 Address = Annotated[

@@ -13,13 +13,14 @@ import pytest
 import yaml
 from ray import serve
 
+from core.draft_key import DraftKey
 from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
 from core.model_names import locate
 from core.settings import parse_settings
 from core.tasks import GENERAL
 from serve_app.applications import core_application, pool, service, targets
-from serve_app.config import ServiceConfig, draft_name, load_config, pool_application, shipped_configs
+from serve_app.config import ServiceConfig, draft_key, load_config, pool_application, shipped_configs
 from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT
 from serve_app.deployments.models.served_models import ServedModels
 
@@ -146,18 +147,19 @@ AWKWARD = [
 
 
 def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> None:
-    names = [pool_application(task) for task in AWKWARD]
+    names = [pool_application(draft_key(task)) for task in AWKWARD]
     assert len(set(names)) == len(AWKWARD)
     assert [name for name in names if not re.fullmatch(r"draft-[A-Za-z0-9_-]{1,60}", name)] == []
-    assert pool_application("protons-moles") == "draft-protons-moles"
+    assert pool_application(draft_key("protons-moles")) == "draft-protons-moles"
 
 
 @pytest.mark.parametrize("task", AWKWARD)
-def test_the_name_of_a_draft_begins_with_that_of_its_task_whatever_the_adapter(task: str) -> None:
-    old, new = draft_name(task, "/bundles/1a2b"), draft_name(task, "/bundles/3c4d")
+def test_the_key_of_a_draft_has_one_task_whatever_the_adapter(task: str) -> None:
+    old, new = draft_key(task, "/bundles/1a2b"), draft_key(task, "/bundles/3c4d")
     assert old != new
-    assert {name.partition("@")[0] for name in (old, new)} == {draft_name(task)}
-    assert draft_name(GENERAL) == GENERAL
+    assert {old.task, new.task} == {draft_key(task).task}
+    assert [DraftKey.parse(str(key)) for key in (old, new)] == [old, new]
+    assert str(draft_key(GENERAL)) == GENERAL
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from ray.serve.schema import DeploymentSchema
 from core.errors import ConfigError
 from serve_app import operations
 from serve_app.access_config import KEYED
-from serve_app.config import pool_application
-from serve_app.deployments.telemetry.ingress_report import IngressReport
+from serve_app.config import draft_key, pool_application
+from serve_app.deployments.telemetry.reports import IngressReport
 from serve_app.operations import (
     NOT_DEPLOYED,
     Listener,
@@ -52,7 +52,7 @@ def application(name: str, *deployments: Any, scalable: bool = True) -> Any:
 @pytest.fixture
 def serving(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The applications that Serve runs; replicas of the ingress tell of three tasks, others of two sessions each."""
-    chinese = pool_application(WITH_OTHER_LETTERS)
+    chinese = pool_application(draft_key(WITH_OTHER_LETTERS))
     running = [
         application("taskspec", deployment("TargetVerifier"), deployment("SpeculativeIngress", "RUNNING RUNNING")),
         application("draft-general", deployment("DraftPool", "RUNNING STOPPING STARTING")),

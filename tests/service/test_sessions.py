@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from ray import serve
 
-from serve_app.config import pool_application
+from serve_app.config import draft_key, pool_application
 from serve_app.deployments.deploy.bundle_applications import draft_application
 from tests.service.conftest import ADVERSARIAL, CONCURRENCY, LATE, Body, Service, chat, prompts, token_ids
 
@@ -113,7 +113,7 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
     without = service.answer(asked)
     assert "draft" not in without["usage"]["speculation"]["sources"]
     service.eventually(lambda: not service.held())
-    serve.run(draft_application(service.served, LATE), name=pool_application(LATE), route_prefix=None)
+    serve.run(draft_application(service.served, LATE), name=pool_application(draft_key(LATE)), route_prefix=None)
     assert opened(service, {"task": LATE}, 1) == 1  # nothing is known yet that speaks against it
 
     def drafted() -> bool:
@@ -123,5 +123,5 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
         return "draft" in with_it["usage"]["speculation"]["sources"]
 
     service.eventually(drafted)
-    serve.delete(pool_application(LATE))
+    serve.delete(pool_application(draft_key(LATE)))
     assert token_ids(service.answer(asked)) == token_ids(without)

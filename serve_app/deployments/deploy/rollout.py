@@ -31,7 +31,7 @@ from serve_app.deployments.deploy.running_applications import NotStarted, end_al
 from serve_app.deployments.models.plan import Heard, Plan
 from serve_app.deployments.models.served_models import ServedModels, bundle_root, with_version
 from serve_app.deployments.telemetry.replica_log import log_into_replica
-from serve_app.deployments.telemetry.rollout_report import NONE, RolloutReport, State
+from serve_app.deployments.telemetry.reports import NONE, RolloutReport, State
 
 FORGOTTEN = 30.0  # seconds after which an ingress replica that says nothing is taken to be gone
 

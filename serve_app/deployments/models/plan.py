@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from core.bundle.trial import Answer
-from core.generation import Run
 from serve_app.deployments.models.served_models import ServedModels
 
 
@@ -42,21 +39,3 @@ class Heard(NamedTuple):
     plan: int
     running: frozenset[str | None]
     answers: list[tuple[str | None, Answer]]
-
-
-class Judged:
-    """Counts of one generation: what the target judged of the drafts for each choice."""
-
-    def __init__(self) -> None:
-        self._judged: Counter[int] = Counter()
-        self._accepted: Counter[int] = Counter()
-
-    def take(self, choice: int, run: Run) -> None:
-        if run.source == "draft" and run.proposed:
-            self._judged[choice] += run.accepted + (run.accepted < run.proposed)
-            self._accepted[choice] += run.accepted
-
-    def answers(self, prior: Mapping[str, float]) -> list[Answer]:
-        """One for each choice that a draft proposed for; the router said this of the prompt."""
-        task = max(prior, key=lambda name: prior[name])
-        return [Answer(task, judged, self._accepted[choice]) for choice, judged in self._judged.items()]

@@ -16,7 +16,7 @@ from serve_app import local_cluster, operations
 from serve_app.cli import operations as operations_cli
 from serve_app.cli.main import main
 from serve_app.cli.operations import as_object, facts, parse_replicas, table
-from serve_app.deployments.telemetry.ingress_report import IngressReport
+from serve_app.deployments.telemetry.reports import IngressReport
 from serve_app.operations import Part, ServiceStatus
 
 DEPLOYED = datetime(2026, 7, 18, 10, 5, tzinfo=UTC)

@@ -30,7 +30,7 @@ from core.tasks import GENERAL
 from serve_app import applications
 from serve_app.config import Rollout, load_config
 from serve_app.deployments.models.served_models import with_bundle
-from serve_app.deployments.telemetry.rollout_report import RolloutReport
+from serve_app.deployments.telemetry.reports import RolloutReport
 from serve_app.local_cluster import free_port, on_loopback
 from serve_app.operations import NoService, deploy_bundle, rollout_report
 from train_jobs.family.corpora import TASKS, items
