@@ -166,7 +166,8 @@ class SpeculativeIngress:
                         yield run
             finally:
                 routed = wiring.prior if wiring is not None else None
-                self._bundles.end(serving, judged.answers(routed or {GENERAL: 1.0}))
+                answers = judged.answers(routed or {GENERAL: 1.0})
+                self._bundles.end(serving, answers, speculative=wiring is not None)
                 if wiring is not None:
                     wiring.close()
 

@@ -6,17 +6,17 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from core.bundle.trial import Answer
+from core.rollout.trial import JudgedAnswer
 from serve_app.config import ROLLOUT
 from serve_app.deployments.answer.serving import Serving, Tallies
-from serve_app.deployments.models.plan import Heard, Plan
+from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels
 
 MOST_UNTOLD = 10_000  # answers kept for a rollout that does not answer
@@ -34,7 +34,7 @@ class BundleChoice:
         self._plan = Plan(0, served)
         self._chosen = 0  # answers since the plan
         self._name = uuid.uuid4().hex
-        self._untold: deque[tuple[str | None, Answer]] = deque(maxlen=MOST_UNTOLD)
+        self._untold: deque[tuple[str | None, JudgedAnswer | None]] = deque(maxlen=MOST_UNTOLD)
         self._rollout: DeploymentHandle[Any] | None = None
         if served.config.bundle is not None:
             self._rollout = DeploymentHandle("Rollout", ROLLOUT)
@@ -59,11 +59,11 @@ class BundleChoice:
         """An answer begins."""
         serving.running += 1
 
-    def end(self, serving: Serving, answers: Iterable[Answer]) -> None:
-        """An answer is over, and this is what the target said of its drafts."""
+    def end(self, serving: Serving, answers: Sequence[JudgedAnswer], *, speculative: bool) -> None:
+        """An answer is over, and this is what the target said of its drafts; nothing if none proposed."""
         serving.running -= 1
-        if self._rollout is not None:
-            self._untold.extend((serving.version, answer) for answer in answers)
+        if self._rollout is not None and speculative:
+            self._untold.extend((serving.version, answer) for answer in answers or [None])
         self._forget()
 
     def talk(self) -> None:
@@ -73,7 +73,7 @@ class BundleChoice:
 
     async def _talk(self, rollout: DeploymentHandle[Any]) -> None:
         running = frozenset(one.version for one in self._servings.values() if one.running)
-        heard = Heard(self._name, self._plan.number, running, list(self._untold))
+        heard = FollowerReport(self._name, self._plan.number, running, list(self._untold))
         try:
             plan: Plan | None = await asyncio.wait_for(rollout.follow.remote(heard), PATIENCE)
         except (RayError, RayServeException, TimeoutError) as error:

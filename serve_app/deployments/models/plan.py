@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.bundle.trial import Answer
 from core.generation import Run
+from core.rollout.trial import JudgedAnswer
 from serve_app.deployments.models.served_models import ServedModels
 
 
@@ -34,14 +34,15 @@ class Plan:
         return self.served.applications | (self.candidate.applications if self.candidate else set())
 
 
-class Heard(NamedTuple):
-    """What an ingress replica tells: the number of the plan it follows, 0 if none; the versions that running answers
-    use; and the answers that ended since it last told, by version."""
+class FollowerReport(NamedTuple):
+    """What an ingress replica reports: the number of the plan that it follows, 0 if none; the versions that running
+    answers use; and by version the answers that ended since its last report, None for one that no draft proposed for.
+    """
 
     replica: str
     plan: int
     running: frozenset[str | None]
-    answers: list[tuple[str | None, Answer]]
+    answers: list[tuple[str | None, JudgedAnswer | None]]
 
 
 class Judged:
@@ -56,7 +57,7 @@ class Judged:
             self._judged[choice] += run.accepted + (run.accepted < run.proposed)
             self._accepted[choice] += run.accepted
 
-    def answers(self, prior: Mapping[str, float]) -> list[Answer]:
+    def answers(self, prior: Mapping[str, float]) -> list[JudgedAnswer]:
         """One for each choice that a draft proposed for; the router said this of the prompt."""
         task = max(prior, key=lambda name: prior[name])
-        return [Answer(task, judged, self._accepted[choice]) for choice, judged in self._judged.items()]
+        return [JudgedAnswer(task, judged, self._accepted[choice]) for choice, judged in self._judged.items()]

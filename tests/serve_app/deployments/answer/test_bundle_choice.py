@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from ray.exceptions import RayActorError
 
-from core.bundle.trial import Answer
 from core.generation import Run
+from core.rollout.trial import JudgedAnswer
 from serve_app.config import load_config
 from serve_app.deployments.answer.bundle_choice import BundleChoice
 from serve_app.deployments.answer.serving import Tallies
-from serve_app.deployments.models.plan import Heard, Judged, Plan
+from serve_app.deployments.models.plan import FollowerReport, Judged, Plan
 from serve_app.deployments.models.served_models import ServedModels
 
 OLD = ServedModels(load_config("family"), drafts={"general": None, "math": "/parts/aa"}, version="old")
@@ -28,10 +28,10 @@ class Rollout:
     def __init__(self, plan: Plan | None = None) -> None:
         self.plan = plan
         self.lost = False
-        self.heard: list[Heard] = []
+        self.heard: list[FollowerReport] = []
         self.follow = self
 
-    async def remote(self, heard: Heard) -> Plan | None:
+    async def remote(self, heard: FollowerReport) -> Plan | None:
         self.heard.append(heard)
         await asyncio.sleep(0)
         if self.lost:
@@ -78,7 +78,7 @@ async def test_an_answer_keeps_its_bundle_and_what_nothing_uses_is_forgotten() -
     await talk(bundles)
     assert (bundles.current.version, rollout.heard[-1].plan) == ("new", 1)
     assert rollout.heard[-1].running == {"old"}
-    bundles.end(serving, [])
+    bundles.end(serving, [], speculative=False)
     await talk(bundles)
     assert rollout.heard[-1].running == frozenset()
     assert serving.version == "old"
@@ -86,16 +86,26 @@ async def test_an_answer_keeps_its_bundle_and_what_nothing_uses_is_forgotten() -
 
 async def test_what_a_lost_rollout_did_not_hear_is_told_to_the_next() -> None:
     bundles, rollout = following()
-    rollout.lost, answer = True, Answer("math", 10, 7)
+    rollout.lost, answer = True, JudgedAnswer("math", 10, 7)
     serving = bundles.choose(None)
     bundles.begin(serving)
-    bundles.end(serving, [answer])
+    bundles.end(serving, [answer], speculative=True)
     await talk(bundles)
     assert bundles.current.version == "old"
     rollout.lost = False
     await talk(bundles)
     await talk(bundles)
     assert [heard.answers for heard in rollout.heard] == [[("old", answer)], [("old", answer)], []]
+
+
+async def test_an_answer_that_no_draft_proposed_for_is_told_unless_none_was_asked() -> None:
+    bundles, rollout = following()
+    for speculative in (True, False):
+        serving = bundles.choose(None)
+        bundles.begin(serving)
+        bundles.end(serving, [], speculative=speculative)
+    await talk(bundles)
+    assert rollout.heard[-1].answers == [("old", None)]
 
 
 def test_a_draft_is_judged_up_to_the_first_rejected_token_whoever_drafted() -> None:
@@ -110,7 +120,7 @@ def test_a_draft_is_judged_up_to_the_first_rejected_token_whoever_drafted() -> N
     judged.take(1, Run((1,), proposed=2, accepted=0))
     judged.take(2, Run((1,)))
     prior: dict[str, float] = {"math": 0.8, "general": 0.2}
-    assert judged.answers(prior) == [Answer("math", 4, 3), Answer("math", 1, 0)]
+    assert judged.answers(prior) == [JudgedAnswer("math", 4, 3), JudgedAnswer("math", 1, 0)]
 
 
 def test_without_a_directory_of_bundles_there_is_no_rollout_to_ask() -> None:
