@@ -180,7 +180,7 @@ class Ingress(Section):
     actors: Actors = Actors()
 
 
-class Rollout(Section):
+class RolloutSettings(Section):
     """How a running service takes up the bundles that training publishes, and when it goes back."""
 
     follow: bool = Field(True, description="take up the live bundle of the directory; else on `bundles deploy` only")
@@ -280,7 +280,7 @@ class ServiceConfig(Section):
     router: Router = Router()
     lookup: Lookup = Lookup()
     ingress: Ingress = Ingress()
-    rollout: Rollout = Rollout()
+    rollout: RolloutSettings = RolloutSettings()
     traces: Traces | None = Field(None, description="answers kept for training; without it none are kept")
 
     @model_validator(mode="after")

@@ -69,6 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.gguf": set(),
     "core.model_names": {"core.family", "core.smollm2", "core.gguf"},
     "core.bundle": set(),
+    "core.rollout": set(),
     "core.tasks": set(),
     "core.model": {"core.model.cpu", "core.model.torch"},
     "core.model.cpu": {"core.model"},

@@ -17,7 +17,7 @@ from core.errors import ConfigError
 from serve_app.connection import connect_to_service
 
 if TYPE_CHECKING:
-    from core.bundle.trial import Record
+    from core.rollout.trial import AcceptanceStats
     from serve_app.deployments.telemetry.reports import RolloutReport
     from serve_app.operations import Part, ServiceStatus
 
@@ -125,12 +125,12 @@ def _of_rollout(found: RolloutReport) -> list[str]:
 
 
 def _named(task: str) -> str:
-    from core.bundle.trial import ALL
+    from core.rollout.trial import ALL
 
     return "all" if task == ALL else task
 
 
-def _record(record: Record | None) -> dict[str, Any]:
+def _record(record: AcceptanceStats | None) -> dict[str, Any]:
     return {"acceptance": record.mean if record else None, "answers": record.answers if record else 0}
 
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-from core.bundle.trial import Answer
 from core.generation import GenerationRequest, Run
+from core.rollout.trial import JudgedAnswer
 from core.tasks import GENERAL
 from serve_app.deployments.answer.bundles import BundleChoice, IngressCounts, ServingBundle
 from serve_app.deployments.answer.draft_sessions import DraftSessions
@@ -62,12 +62,12 @@ class OpenAnswer:
         if self.drafts is not None:
             self.drafts.stop()
 
-    def judged(self) -> list[Answer]:
+    def judged(self) -> list[JudgedAnswer]:
         """What the target judged of drafts: an entry for each choice that one proposed for."""
         prior = self.prior or {GENERAL: 1.0}
         task = max(prior, key=lambda name: prior[name])
         drafts = (choice.drafts for choice in self.generation.ledger.choices.values())
-        return [Answer(task, counts.judged, counts.accepted) for counts in drafts if counts.judged]
+        return [JudgedAnswer(task, counts.judged, counts.accepted) for counts in drafts if counts.judged]
 
     def around_moves(self) -> Counter[str]:
         """The tokens that drafts proposed, and those accepted, before and after moves, of choices that moved."""
@@ -133,7 +133,7 @@ class Answers:
         """The last token was sent, the client is gone, or the answer has failed."""
         self._metrics.end(answer.generation.ledger)
         self.counts.update(answer.around_moves())
-        self.bundles.end(answer.bundle, answer.judged())
+        self.bundles.end(answer.bundle, answer.judged(), speculative=answer.drafts is not None)
         if answer.drafts is not None:
             answer.drafts.close()
 

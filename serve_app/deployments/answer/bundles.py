@@ -9,7 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,13 +17,13 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
-from core.bundle.trial import Answer
 from core.policy.rerouting import RoutingTable
+from core.rollout.trial import JudgedAnswer
 from core.tasks import GENERAL
 from core.wire.messages import OpenSession
 from serve_app.config import ROLLOUT, router_application
 from serve_app.deployments.answer.started import Started
-from serve_app.deployments.models.plan import Heard, Plan
+from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.deployments.telemetry.answer_metrics import Move
 
@@ -108,7 +108,7 @@ class BundleChoice:
         self._plan = Plan(0, served)
         self._num_begun = 0  # answers since the plan
         self._name = uuid.uuid4().hex
-        self._unreported: deque[tuple[str | None, Answer]] = deque(maxlen=MAX_UNREPORTED)
+        self._unreported: deque[tuple[str | None, JudgedAnswer | None]] = deque(maxlen=MAX_UNREPORTED)
         self._rollout: Handle | None = None
         if served.config.bundle is not None:
             self._rollout = DeploymentHandle("Rollout", ROLLOUT)
@@ -127,11 +127,12 @@ class BundleChoice:
         bundle.running += 1
         return bundle
 
-    def end(self, bundle: ServingBundle, answers: Iterable[Answer]) -> None:
-        """An answer is over, and this is what the target judged of its drafts."""
+    def end(self, bundle: ServingBundle, answers: Sequence[JudgedAnswer], *, speculative: bool) -> None:
+        """An answer is over, and this is what the target judged of its drafts; nothing if none proposed."""
         bundle.running -= 1
-        if self._rollout is not None:
-            self._unreported.extend((bundle.version, answer) for answer in answers)
+        if self._rollout is not None and speculative:
+            judged: Sequence[JudgedAnswer | None] = answers or [None]
+            self._unreported.extend((bundle.version, answer) for answer in judged)
         self._drop_unused()
 
     def report(self) -> None:
@@ -148,7 +149,7 @@ class BundleChoice:
 
     async def _report(self, rollout: Handle) -> None:
         running = frozenset(bundle.version for bundle in self._bundles.values() if bundle.running)
-        report = Heard(self._name, self._plan.number, running, list(self._unreported))
+        report = FollowerReport(self._name, self._plan.number, running, list(self._unreported))
         try:
             plan: Plan | None = await asyncio.wait_for(rollout.follow.remote(report), PATIENCE)
         except (RayError, RayServeException, TimeoutError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.bundle.trial import Answer
+from core.rollout.trial import JudgedAnswer
 from serve_app.deployments.models.served_models import ServedModels
 
 
@@ -31,11 +31,12 @@ class Plan:
         return self.served.applications | (self.candidate.applications if self.candidate else set())
 
 
-class Heard(NamedTuple):
-    """What an ingress replica tells: the number of the plan it follows, 0 if none; the versions that running answers
-    use; and the answers that ended since it last told, by version."""
+class FollowerReport(NamedTuple):
+    """What an ingress replica reports: the number of the plan that it follows, 0 if none; the versions that running
+    answers use; and by version the answers that ended since its last report, None for one that no draft proposed for.
+    """
 
     replica: str
     plan: int
     running: frozenset[str | None]
-    answers: list[tuple[str | None, Answer]]
+    answers: list[tuple[str | None, JudgedAnswer | None]]

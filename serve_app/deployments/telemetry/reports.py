@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from core.bundle.trial import ALL, Record
-
-NONE = "none"  # stands for the version of a service without a bundle
-State = Literal["steady", "starting", "canary", "trial", "going back"]
+from core.rollout.state import StateName
+from core.rollout.trial import ALL, AcceptanceStats
 
 
 @dataclass(frozen=True)
@@ -51,17 +49,17 @@ class RolloutReport(NamedTuple):
     """The versions that serve, the state, and what happened last.
 
     `starting` are the pools of a new bundle, which during a `canary` gets a `share` of the prompts, and on `trial` all.
-    `records` has by task (`core.bundle.trial.ALL` among them) how the drafts of the bundle on trial do, or of the one
+    `records` has by task (`core.rollout.trial.ALL` among them) how the drafts of the bundle on trial do, or of the one
     that serves, `references` what they are held to. `blocked` has the versions that may not be served, and why.
     """
 
     version: str | None
     candidate: str | None
     share: float
-    state: State
+    state: StateName
     last: str
-    records: Mapping[str, Record]
-    references: Mapping[str, Record]
+    records: Mapping[str, AcceptanceStats]
+    references: Mapping[str, AcceptanceStats]
     blocked: Mapping[str, str]
 
     @property

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from core.bundle.trial import Answer
 from core.generation import GenerationRequest, Run
+from core.rollout.trial import JudgedAnswer
 from core.sampling.params import SamplingParams
 from serve_app.config import load_config
 from serve_app.deployments.answer.answers import OpenAnswer
@@ -65,7 +65,7 @@ def test_the_choices_that_a_draft_proposed_for_are_judged_as_of_the_task_that_th
     answer = opened(drafts)
     for choice, run in ((0, GOOD), (0, BAD), (1, BAD), (2, Run((7,), proposed=3, accepted=3, source="own_text"))):
         answer.enter(choice, run)
-    assert answer.judged() == [Answer("math", 4, 2), Answer("math", 1, 0)]
+    assert answer.judged() == [JudgedAnswer("math", 4, 2), JudgedAnswer("math", 1, 0)]
     drafts.prior = None
     assert {one.task for one in answer.judged()} == {"general"}
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from ray.exceptions import RayActorError
 
-from core.bundle.trial import Answer
+from core.rollout.trial import JudgedAnswer
 from serve_app.config import load_config
 from serve_app.deployments.answer.bundles import BundleChoice, IngressCounts
-from serve_app.deployments.models.plan import Heard, Plan
+from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels
 
 OLD = ServedModels(load_config("family"), drafts={"general": None, "math": "/parts/aa"}, version="old")
@@ -26,15 +26,15 @@ class Rollout:
     def __init__(self, plan: Plan | None = None) -> None:
         self.plan = plan
         self.lost = False
-        self.heard: list[Heard] = []
+        self.heard: list[FollowerReport] = []
         self.follow = self
 
-    async def remote(self, heard: Heard) -> Plan | None:
-        self.heard.append(heard)
+    async def remote(self, report: FollowerReport) -> Plan | None:
+        self.heard.append(report)
         await asyncio.sleep(0)
         if self.lost:
             raise RayActorError
-        return None if self.plan is None or heard.plan == self.plan.number else self.plan
+        return None if self.plan is None or report.plan == self.plan.number else self.plan
 
 
 def following(plan: Plan | None = None) -> tuple[BundleChoice, Rollout]:
@@ -52,7 +52,7 @@ async def talk(bundles: BundleChoice) -> None:
 def chosen(bundles: BundleChoice, count: int, task: str | None = None) -> Counter[str | None]:
     begun = [bundles.begin(task) for _ in range(count)]
     for bundle in begun:
-        bundles.end(bundle, [])
+        bundles.end(bundle, [], speculative=False)
     return Counter(bundle.version for bundle in begun)
 
 
@@ -78,7 +78,7 @@ async def test_an_answer_keeps_its_bundle_and_what_nothing_uses_is_forgotten() -
     await talk(bundles)
     assert (bundles.current.version, rollout.heard[-1].plan) == ("new", 1)
     assert rollout.heard[-1].running == {"old"}
-    bundles.end(bundle, [])
+    bundles.end(bundle, [], speculative=False)
     await talk(bundles)
     assert rollout.heard[-1].running == frozenset()
     assert bundle.version == "old"
@@ -86,15 +86,23 @@ async def test_an_answer_keeps_its_bundle_and_what_nothing_uses_is_forgotten() -
 
 async def test_what_a_lost_rollout_did_not_hear_is_told_to_the_next() -> None:
     bundles, rollout = following()
-    rollout.lost, answer = True, Answer("math", 10, 7)
+    rollout.lost, answer = True, JudgedAnswer("math", 10, 7)
     bundle = bundles.begin(None)
-    bundles.end(bundle, [answer])
+    bundles.end(bundle, [answer], speculative=True)
     await talk(bundles)
     assert bundles.current.version == "old"
     rollout.lost = False
     await talk(bundles)
     await talk(bundles)
     assert [heard.answers for heard in rollout.heard] == [[("old", answer)], [("old", answer)], []]
+
+
+async def test_an_answer_that_no_draft_proposed_for_is_told_unless_none_was_asked() -> None:
+    bundles, rollout = following()
+    for speculative in (True, False):
+        bundles.end(bundles.begin(None), [], speculative=speculative)
+    await talk(bundles)
+    assert rollout.heard[-1].answers == [("old", None)]
 
 
 def test_without_a_directory_of_bundles_there_is_no_rollout_to_ask() -> None:
