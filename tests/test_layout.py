@@ -110,15 +110,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "serve_app.deployments.telemetry",
     },
     "serve_app.deployments.deploy": {
+        "serve_app.access",
         "serve_app.deployments.actors",
         "serve_app.deployments.models",
         "serve_app.deployments.telemetry",
     },
-    "serve_app.applications": {"serve_app.access", *DEPLOYMENTS},
+    "serve_app.applications": {"serve_app.deployments.deploy", "serve_app.deployments.models"},
     "serve_app.connection": {"serve_app.local_cluster"},
     "serve_app.operations": DEPLOYMENTS,
     "serve_app.hosting": {
-        "serve_app.applications",
         "serve_app.connection",
         *DEPLOYMENTS,
         "serve_app.local_cluster",
@@ -247,7 +247,7 @@ def test_two_modules_bind_the_serve_applications() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if binds_an_application(node)
     }
-    assert binders == {"serve_app/applications.py", "serve_app/deployments/deploy/bundle_applications.py"}
+    assert binders == {f"serve_app/deployments/deploy/{name}.py" for name in ("applications", "bundle_applications")}
 
 
 def test_functions_are_short() -> None:

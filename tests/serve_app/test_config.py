@@ -19,8 +19,9 @@ from core.model.cpu.openmp import TEAM
 from core.model_names import locate
 from core.settings import parse_settings
 from core.tasks import GENERAL
-from serve_app.applications import core_application, pool, service, targets
+from serve_app.applications import pool, service
 from serve_app.config import ServiceConfig, draft_key, load_config, pool_application, shipped_configs
+from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT
 from serve_app.deployments.models.served_models import ServedModels
 

@@ -21,10 +21,9 @@ from ray.util import list_named_actors
 
 from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
-from serve_app import applications
-from serve_app.applications import core_application, targets
 from serve_app.config import CORE, ServiceConfig, Traces, draft_key, load_config, pool_application
-from serve_app.deployments.deploy import bundle_applications
+from serve_app.deployments.deploy import applications, bundle_applications
+from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import bundle_targets
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port, on_loopback

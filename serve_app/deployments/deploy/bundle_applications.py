@@ -1,4 +1,4 @@
-"""Builds what a bundle adds to a service: an application per draft pool, and one for the router.
+"""Builds what a bundle adds to a service: applications of draft pools and a router, with replicas or autoscaling.
 
 `serve.run` restarts every replica of the application it changes. So pools and routers, being applications of their own,
 come and go while everything else keeps serving, and those of two bundles serve beside each other.

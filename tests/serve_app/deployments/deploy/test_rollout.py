@@ -27,8 +27,8 @@ from core.errors import ConfigError
 from core.family import BUNDLE_DIR
 from core.rollout.trial import ALL, FEWEST
 from core.tasks import GENERAL
-from serve_app import applications
 from serve_app.config import RolloutSettings, load_config
+from serve_app.deployments.deploy import applications, deploy_service
 from serve_app.deployments.models.served_models import with_bundle
 from serve_app.deployments.telemetry.reports import RolloutReport
 from serve_app.local_cluster import free_port, on_loopback
@@ -186,7 +186,7 @@ def running() -> Iterator[Running]:
         with on_loopback():
             ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
-            for _ in applications.run(applications.targets(with_bundle(config)), "127.0.0.1", port):
+            for _ in deploy_service.run(applications.targets(with_bundle(config)), "127.0.0.1", port):
                 pass
             url = f"http://127.0.0.1:{port}"
             prompts = [item.prompt for task in TASKS for item in items(task, 4, 7, split="held_out")]

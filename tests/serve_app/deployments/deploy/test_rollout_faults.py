@@ -15,7 +15,7 @@ import pytest
 from core.bundle import store
 from core.errors import ConfigError
 from core.rollout.trial import ALL, FEWEST
-from serve_app.deployments.deploy import rollout, running_applications
+from serve_app.deployments.deploy import bundle_pools, rollout
 from tests.serve_app.deployments.deploy.rollout_place import PATIENCE, Place, on_trial
 
 
@@ -51,7 +51,7 @@ async def test_pools_that_fail_leave_the_service_as_it_is_and_are_taken_down(mak
 
 async def test_pools_that_never_run_are_given_up(make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
     place = make()
-    monkeypatch.setattr(running_applications, "START_SECONDS", 0.0)
+    monkeypatch.setattr(bundle_pools, "START_SECONDS", 0.0)
     place.serve.waits.add(place.models(place.second).pool("math"))
     await place.rollout.deploy(place.second, 0.0, force=False)
     with pytest.raises(ConfigError, match="another bundle"):
@@ -132,7 +132,7 @@ async def test_a_pool_of_both_bundles_that_is_unwell_is_not_deployed_again(
     make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     place = make()
-    monkeypatch.setattr(running_applications, "START_SECONDS", 0.0)  # nor waited for
+    monkeypatch.setattr(bundle_pools, "START_SECONDS", 0.0)  # nor waited for
     shared, own = (place.models(place.second).pool(task) for task in ("general", "math"))
     assert shared in place.models(place.first).applications
     place.serve.states[shared] = state
