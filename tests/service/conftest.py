@@ -26,7 +26,8 @@ from serve_app.deployments.deploy import applications, bundle_applications
 from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import bundle_targets
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
-from serve_app.local_cluster import free_port, on_loopback
+from serve_app.local_cluster import free_port
+from serve_app.ray_private import on_loopback
 from tests.service import adversarial, misled_router, unhurried_verifier
 from tests.service.misled_router import ASTRAY
 from train_jobs.family.corpora import TASKS, Item, items

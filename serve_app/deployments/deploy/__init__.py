@@ -7,5 +7,4 @@ bundle_pools          starts the pools of a bundle in a running service, and end
 rollout               the actor that takes up new bundles, as `core.rollout` decides
 preflight             what the nodes of a cluster are asked before
 failures              what Serve says of an application that does not run, in a line
-replica_port          where replicas listen; cluster_store what outlasts a replica
 """

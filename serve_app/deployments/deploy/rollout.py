@@ -45,11 +45,11 @@ from core.rollout.state import RolloutState, first_state, todo
 from core.rollout.step import Rules, step
 from core.rollout.trial import FEWEST
 from serve_app.deployments.deploy.bundle_pools import PoolsNotRunning, end_all_but, start
-from serve_app.deployments.deploy.cluster_store import load_value, store_value
 from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels, bundle_root, with_version
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.deployments.telemetry.reports import RolloutReport
+from serve_app.ray_private import load_value, store_value
 
 SILENCE = 30.0  # seconds after which an ingress replica that says nothing is gone
 

@@ -31,8 +31,9 @@ from serve_app.config import RolloutSettings, load_config
 from serve_app.deployments.deploy import applications, deploy_service
 from serve_app.deployments.models.served_models import with_bundle
 from serve_app.deployments.telemetry.reports import RolloutReport
-from serve_app.local_cluster import free_port, on_loopback
+from serve_app.local_cluster import free_port
 from serve_app.operations import NoService, deploy_bundle, rollout_report
+from serve_app.ray_private import on_loopback
 from train_jobs.family.corpora import TASKS, items
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # two minutes, and five for the 20 bundles
