@@ -64,8 +64,8 @@ def with_bundle(config: ServiceConfig) -> ServedModels:
     bundle = None if config.bundle is None else open_live(bundle_root(config)).bundle
     served = ServedModels(config) if bundle is None else _served(config, bundle)
     if idle := sorted(config.pools.keys() - served.drafts.keys()):
-        held = f"bundle {served.version} has {', '.join(served.drafts)}" if bundle else "no bundle is live"
-        _log.warning("pools: there is no task %s, so these pools are not started; %s", ", ".join(idle), held)
+        tasks = f"bundle {served.version} has {', '.join(served.drafts)}" if bundle else "no bundle is live"
+        _log.warning("pools: there is no task %s, so these pools are not started; %s", ", ".join(idle), tasks)
     return served
 
 
