@@ -17,7 +17,7 @@ from rich.progress import Progress
 from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
 
 from core.family import BUNDLE_DIR, DRAFT_DIR, PROMPTS_FILE, TARGET_DIR, held_out_prompts
-from tests.train_jobs.family.quality import accuracy, agreement, answer, exact_match, load
+from tests.bench.family_quality import accuracy, agreement, answer, exact_match, load
 from train_jobs.family.build import Builder, FamilyPlan, held_out_lines
 from train_jobs.family.corpora import TASKS, items
 from train_jobs.family.lessons import IGNORED, batches, encode
