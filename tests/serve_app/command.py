@@ -58,7 +58,7 @@ class Command:
                 said.append(line)
         finally:
             late.cancel()
-        awaited = late(what or inspect.getsource(wanted).strip(), PATIENCE)
+        awaited = f"not said within {PATIENCE:.0f} s, or at all: {what or inspect.getsource(wanted).strip()}"
         raise AssertionError("".join([f"{awaited}\n", *said, self.process.communicate(timeout=PATIENCE)[1]]))
 
     def match(self, pattern: str) -> str:
