@@ -45,7 +45,6 @@ from tests.bench.real_model_page import (
     as_json,
     differing,
     page,
-    plot,
 )
 from tests.bench.real_model_rivals import (
     ASSISTED,
@@ -270,8 +269,6 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
                     measured.append(measure(contenders, warm, asked, temperature, shown))
             loads += under_load(url, served.config.name, asked, temperature, chosen, console)
     chosen.config = public_name(chosen.config)
-    out = save(chosen, "real_model", f"{page(measured, loads, told)}\n", as_json(measured, loads), notes=told)
-    if measured:
-        plot(measured, out / "real_model.png")
+    save(chosen, "real_model", f"{page(measured, loads, told)}\n", as_json(measured, loads), notes=told)
     if wrong := differing(measured, loads):
         raise SystemExit(f"answers differ: {'; '.join(wrong)}")

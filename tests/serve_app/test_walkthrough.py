@@ -23,8 +23,9 @@ import pytest
 
 from core.bundle.store import open_live, open_version
 from core.tasks.identity import TaskCentroids, TaskChange, compare
+from tests.eventually import eventually
 from tests.serve_app.command import ROOT
-from tests.serve_app.traffic import Answer, Span, Traffic, eventually, gain, prompts
+from tests.serve_app.traffic import PATIENCE, Answer, Span, Traffic, gain, prompts
 from train_jobs.family.corpora import TASKS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # half an hour: two retrainings beside a service
@@ -113,7 +114,7 @@ def test_a_service_learns_from_its_traffic(tmp_path: Path) -> None:
     everything = Traffic(URL, "mine", prompts(TASKS, 300, 12))
     try:
         shell.start(serve, "serve.log")
-        eventually(healthy, "the service is up")
+        eventually(healthy, "the service is up", PATIENCE)
         answers = list[Answer]()
         log = shell.start(watch, "watch.log")
         with Traffic(URL, "mine", prompts(KNOWN, 300, 11)).flowing(answers) as flow:

@@ -18,6 +18,7 @@ from ray.serve import RunTarget
 
 from serve_app.deployments.deploy.bundle_applications import draft_application
 from serve_app.deployments.models.served_models import ServedModels
+from tests.eventually import eventually
 from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster
@@ -194,13 +195,13 @@ def _answers_while_killing(service: Service, task: str, asked: Sequence[Body]) -
     speculating = with_speculation(asked, {"task": task})
     asking = threading.Thread(target=lambda: answers.extend(service.answers(speculating)))
     asking.start()
-    service.eventually(all_drafted_for)
+    eventually(all_drafted_for, "every answer has a draft that drafts, or none")
     killed = _draft_replica(service, task)
     ray.kill(ray.get_actor(killed, namespace="serve"))
     assert asking.is_alive(), "the answers must outlive their draft"
     asking.join(120)
     assert not asking.is_alive()
-    service.eventually(lambda: _draft_replica(service, task) not in ("", killed))
+    eventually(lambda: _draft_replica(service, task) not in ("", killed), f"another replica drafts for {task}")
     return answers
 
 
