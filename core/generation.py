@@ -64,6 +64,11 @@ class Run(msgspec.Struct, frozen=True):
     source: Source = "draft"
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
+    @property
+    def num_judged(self) -> int:
+        """The proposed tokens that the target judged: the accepted ones and the first rejected. It ignores the rest."""
+        return self.accepted + (self.accepted < self.proposed)
+
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One session: a prompt, how to sample its answer, and how far to speculate on it.
