@@ -38,7 +38,8 @@ from core.policy.acceptance import AcceptanceEstimate
 from core.policy.draft_policy import DraftPolicy
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import Tokenizer, load_tokenizer
-from core.verify.sources import LookupConfig, Sources
+from core.verify.sources import DEFAULT, SourceOptions
+from core.verify.sources.choice import Sources
 from tests.bench.items import Item, draft_directories, first_held_out
 from tests.bench.output import save
 from tests.bench.policy import Machine, load
@@ -48,7 +49,8 @@ EDITED_EVERY = 50  # tokens
 NONSENSE, IDS = 200, 2000  # tokens, drawn from so many of the vocabulary
 _SESSIONS, _PAGES = 16, 16  # answers at a time; pages of 64 tokens in a context
 _OWNER = "client"
-_DRAFTS_ALONE, _OWN_TEXT = LookupConfig(own_text=False), LookupConfig()
+_DRAFTS_ALONE: SourceOptions = {"answers": {}, "prediction": {}}
+_OWN_TEXT = DEFAULT
 
 Predict = Callable[[Record, Random], Sequence[int]]
 
@@ -65,7 +67,7 @@ class Contender(NamedTuple):
     """A row of the table: what may propose."""
 
     name: str
-    lookup: LookupConfig
+    lookup: SourceOptions
     drafted: bool
     predict: Predict | None = None
     before: Sequence[Record] = ()  # that the client had answered earlier

@@ -32,7 +32,7 @@ from core.model.causal_lm import load_draft_model
 from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
-from core.verify.sources import LookupConfig
+from core.verify.sources import DEFAULT
 from serve_app.terminal.progress import Step, step
 from tests.bench import machine
 from tests.bench.bars import NEUTRAL, bars
@@ -112,7 +112,7 @@ def replayed(
     ]
 
     def looked_up(*, drafted: bool) -> list[AcceptanceCounts]:
-        return [counts(runs) for runs in played(trials, Contender("", LookupConfig(), drafted), terms)]
+        return [counts(runs) for runs in played(trials, Contender("", DEFAULT, drafted), terms)]
 
     return {
         OWN_TEXT: looked_up(drafted=False),

@@ -27,7 +27,8 @@ from core.sampling.params import SamplingParams
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.text.tokenizer import load_tokenizer
-from core.verify.sources import LookupConfig, Sources
+from core.verify.sources import DEFAULT
+from core.verify.sources.choice import Sources
 from serve_app.config import load_config
 from serve_app.deployments.served_models import with_bundle
 from tests.bench.edits import recorded_costs
@@ -124,7 +125,7 @@ def _rerouted(
     """One answer after another, by a service that knows what the bundle tells; and by one whose router guesses."""
     served = with_bundle(load_config("family"))
     tables = [RoutingTable(served.drafts, served.acceptance) for _ in range(2)]
-    sources = [Sources(recorded_costs(), LookupConfig()) for _ in range(2)]
+    sources = [Sources(recorded_costs(), DEFAULT) for _ in range(2)]
     estimates = [AcceptanceEstimate() for _ in range(2)]
     for number, (trial, record, of_drafts) in enumerate(zip(trials, records, hit, strict=True)):
         of_slots = {slot: of_drafts[_pool(slot)] for slot in served.drafts}

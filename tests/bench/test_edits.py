@@ -6,7 +6,6 @@ import pytest
 
 from core.distill.record import Record
 from core.distill.replay import Terms
-from core.verify.sources import DRAFTS_ALONE
 from tests.bench.edits import Contender, Trial, contenders, measure, nearly_right, nonsense
 from tests.core.toy import PROMPT, VOCAB_SIZE, plain_tokens, request
 
@@ -25,12 +24,12 @@ def trials(count: int, temperature: float) -> list[Trial]:
 
 
 def test_a_prediction_that_is_nearly_right_brings_many_tokens_a_pass() -> None:
-    near = Contender("", DRAFTS_ALONE, drafted=False, predict=nearly_right)
+    near = Contender("", {"prediction": {}}, drafted=False, predict=nearly_right)
     assert measure(trials(6, 1.0), near, TERMS).tokens_per_pass > 5.0
 
 
 def test_a_nonsense_prediction_costs_next_to_nothing() -> None:
-    wrong = Contender("", DRAFTS_ALONE, drafted=False, predict=nonsense)
+    wrong = Contender("", {"prediction": {}}, drafted=False, predict=nonsense)
     assert measure(trials(6, 1.0), wrong, TERMS).times_plain > 0.98
 
 
