@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     Discriminator,
@@ -31,6 +31,7 @@ from core.generation import MAX_SPECULATIVE_TOKENS
 from core.parsing.formats import ToolFormat
 from core.settings import AbsolutePath, Section, read_settings
 from core.traces.memory_files import EXAMPLE, disk_at
+from core.verify.sources import DEFAULT, SourceOptions, made
 from serve_app.access_config import ApiKeys, Cors, Limits
 
 CORE = "taskspec"  # the application of ingress and verifier
@@ -134,8 +135,11 @@ class Router(Section):
     actors: Actors = Actors()
 
 
-class Lookup(Section):
-    """Proposals without a draft: tokens that followed the last ones somewhere before."""
+class Lookup(Section, extra="allow"):
+    """Proposals without a draft: tokens that followed the last ones somewhere before.
+
+    Any source of `core.verify.sources` is switched on by its name: true, false, or the arguments of its class.
+    """
 
     own_text: bool = Field(True, description="in the request and in its answer so far")
     remembered_tokens: int = Field(
@@ -149,6 +153,23 @@ class Lookup(Section):
         description="whether clients without an API key share earlier answers: then the speed of an answer tells each "
         "of them whether others were answered alike",
     )
+
+    @model_validator(mode="after")
+    def _are_known(self) -> Self:
+        try:
+            made(self.sources)
+        except ConfigError as error:
+            message = f"{error}; other keys here are remembered_tokens and without_key"
+            raise PydanticCustomError("lookup", "{message}", {"message": message}) from error
+        return self
+
+    @property
+    def sources(self) -> SourceOptions:
+        """The sources that are switched on, with their arguments."""
+        answers = {"max_tokens": self.remembered_tokens, "without_owner": self.without_key}
+        arguments = {**DEFAULT, "answers": answers}
+        switches = {**dict.fromkeys(DEFAULT, True), "own_text": self.own_text, **(self.model_extra or {})}
+        return {name: arguments.get(name, {}) if on is True else on for name, on in switches.items() if on is not False}
 
 
 class Ingress(Section):

@@ -34,7 +34,8 @@ from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.traces.record import Record
 from core.traces.store import Trace
-from core.verify.sources import LookupConfig, Sources
+from core.verify.sources import DEFAULT
+from core.verify.sources.choice import Sources
 from serve_app.terminal.progress import Step, step
 from tests.bench import machine
 from tests.bench.competition import competition, counts
@@ -142,7 +143,7 @@ def played(trials: Sequence[Trial], terms: Terms, *, drafted: bool) -> Iterator[
     policy = DraftPolicy()
     for rows, seconds in load().pass_seconds.items():
         policy.costs.observe(rows, seconds)
-    sources, estimates = Sources(policy, LookupConfig()), dict[str, AcceptanceEstimate]()
+    sources, estimates = Sources(policy, DEFAULT), dict[str, AcceptanceEstimate]()
     for record, hit, draft in trials:
         estimate = estimates.setdefault(draft, AcceptanceEstimate())
         yield list(competition(record, terms, sources, hit if drafted else None, estimate))

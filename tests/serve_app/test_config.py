@@ -152,6 +152,24 @@ def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> 
     assert pool_application("protons-moles") == "draft-protons-moles"
 
 
+@pytest.mark.parametrize(
+    ("section", "switched_on"),
+    [
+        ({}, ["grammar", "own_text", "answers", "prediction"]),
+        ({"own_text": False, "remembered_tokens": 0}, ["grammar", "answers", "prediction"]),
+        ({"own_text": True, "grammar": False, "answers": False}, ["own_text", "prediction"]),
+    ],
+)
+def test_a_source_of_proposals_is_switched_by_its_name(section: dict[str, Any], switched_on: list[str]) -> None:
+    assert list(parse_config(changed("lookup", section)).lookup.sources) == switched_on
+
+
+def test_earlier_answers_are_remembered_as_configured() -> None:
+    section = {"remembered_tokens": 5, "without_key": True, "answers": True}
+    sources = parse_config(changed("lookup", section)).lookup.sources
+    assert sources["answers"] == {"max_tokens": 5, "without_owner": True}
+
+
 @pytest.mark.parametrize("task", AWKWARD)
 def test_the_name_of_a_draft_begins_with_that_of_its_task_whatever_the_adapter(task: str) -> None:
     old, new = draft_name(task, "/bundles/1a2b"), draft_name(task, "/bundles/3c4d")
@@ -165,6 +183,9 @@ def test_the_name_of_a_draft_begins_with_that_of_its_task_whatever_the_adapter(t
     [
         ("target.modle", "x", "target.modle: unknown key; did you mean `model`"),
         ("poools", {}, "poools: unknown key; did you mean `pools`"),
+        ("lookup.ngram", True, "lookup: no source of proposals is called 'ngram'; there are grammar, own_text"),
+        ("lookup.remembered", 3, "other keys here are remembered_tokens and without_key"),
+        ("lookup.answers", {"size": 3}, "lookup: a source of proposals takes no such arguments"),
         ("aliases", "gpt-4o", "aliases: write a list of names, or `any`"),
         ("aliases", None, "aliases: write a list of names, or `any`"),
         ("aliases", [3], "aliases.names.0: Input should be a valid string"),

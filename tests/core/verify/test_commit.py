@@ -172,6 +172,13 @@ def test_all_accepted_brings_a_bonus_token() -> None:
     assert run == Run(tokens=(8, 9, 10), proposed=2, accepted=2)
 
 
+@pytest.mark.parametrize(("proposed", "accepted", "judged"), [(0, 0, 0), (4, 0, 1), (4, 2, 3), (4, 4, 4)])
+def test_the_target_judges_what_it_accepts_and_the_first_that_it_rejects(
+    proposed: int, accepted: int, judged: int
+) -> None:
+    assert Run((1,) * (accepted + 1), proposed, accepted).num_judged == judged
+
+
 def test_no_proposal_commits_one_token() -> None:
     assert chain([]).commit([8], []) == Run(tokens=(8,))
 

@@ -8,8 +8,11 @@ to index a token takes 3 µs and 600 bytes, to look up an end 10 to 60 µs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from core.policy.acceptance import MOST_SUPPORT, Kind
+from core.verify.sources.source import GuessedToken
 
 LENGTHS = (8, 4, 2)  # tokens of the n-grams whose places are known
 MOST_PLACES = 16  # known of an n-gram: the latest
@@ -111,6 +114,13 @@ def continuation(match: Match, most: int) -> Iterator[Next]:
             return
         yield Next(token, len(followed[token]), len(places))
         places = followed[token]
+
+
+def guesses(match_length: int, following: Iterable[Next]) -> Iterator[GuessedToken]:
+    """A continuation as guesses: the longer the match and the more places agree, the likelier they are right."""
+    for ahead, (token, agreeing, among) in enumerate(following):
+        context = min(match_length + ahead, LONGEST_MATCH).bit_length()
+        yield GuessedToken(token, Kind(context, MOST_SUPPORT * agreeing // (among + 1)))
 
 
 def _keys(text: Sequence[int], at: int) -> Iterator[tuple[int, ...]]:

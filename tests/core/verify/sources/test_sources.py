@@ -10,17 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.errors import ConfigError
 from core.generation import GenerationRequest
 from core.model.base import Rows
 from core.policy.draft_policy import DraftPolicy
+from core.verify.commit import Chain
 from core.verify.engine import VerifyConfig
-from core.verify.sources import DRAFTS_ALONE, AnswerMemory, LookupConfig, Prediction
+from core.verify.sources import DEFAULT, DRAFTS_ALONE, SourceOptions, made
+from core.verify.sources.answers import AnswerMemory
+from core.verify.sources.prediction import Prediction
 from tests.core.pair import LAWS
 from tests.core.simulation import PASS, Simulation
 from tests.core.toy import PROMPT, VOCAB_SIZE, plain_tokens, request
 from tests.core.verify.bench import Bench
 
-EVERYTHING = LookupConfig(own_text=True, remembered_tokens=500, without_owner=True)
+EVERYTHING: SourceOptions = {**DEFAULT, "answers": {"max_tokens": 500, "without_owner": True}}
+PREDICTION: SourceOptions = {"prediction": {}}
 LOOPING = request(200, temperature=0.0)  # the toy repeats itself soon
 
 
@@ -66,7 +71,7 @@ def edited(answer: Sequence[int], edits: Sequence[tuple[int, int]]) -> tuple[int
     st.integers(1, 3),
     st.sampled_from([None, 0, 1, 6, 16]),
     st.booleans(),
-    st.sampled_from([LookupConfig(), DRAFTS_ALONE, EVERYTHING]),
+    st.sampled_from([DEFAULT, DRAFTS_ALONE, PREDICTION, EVERYTHING]),
     st.none() | st.lists(st.tuples(st.integers(0, 99), st.integers(0, 8)), max_size=4),
     st.lists(STEPS, min_size=1, max_size=8),
 )
@@ -77,7 +82,7 @@ def test_whoever_proposes_the_tokens_are_those_of_plain_decoding(
     n: int,
     most: int | None,
     always: bool,
-    lookup: LookupConfig,
+    lookup: SourceOptions,
     edits: list[tuple[int, int]] | None,
     steps: list[tuple[str, int]],
 ) -> None:
@@ -144,12 +149,14 @@ def test_a_request_without_speculation_is_proposed_nothing_and_not_remembered() 
     bench = Bench(VerifyConfig(lookup=EVERYTHING))
     off = msgspec.structs.replace(LOOPING, num_speculative_tokens=0, prediction=plain_tokens(LOOPING))
     assert proposed(bench, answered(bench, off)) == {}
-    assert bench.engine._sources.memory.num_tokens == 0
+    bench = Bench(VerifyConfig(lookup=ANSWERS))
+    answered(bench, msgspec.structs.replace(owned("ann"), num_speculative_tokens=0))
+    assert proposed(bench, answered(bench, owned("ann"))) == {}
 
 
 # ---- earlier answers
 
-ANSWERS = LookupConfig(own_text=False, remembered_tokens=500)
+ANSWERS: SourceOptions = {"answers": {"max_tokens": 500}}
 
 
 def owned(owner: str | None, *, store: bool = True, seed: int = 3) -> GenerationRequest:
@@ -179,7 +186,7 @@ def test_an_answer_is_proposed_to_the_next_request_of_its_owner() -> None:
 def test_answers_are_shown_to_their_owner_alone(
     first: GenerationRequest, second: GenerationRequest, *, without_owner: bool, shared: bool
 ) -> None:
-    bench = Bench(VerifyConfig(lookup=ANSWERS._replace(without_owner=without_owner)))
+    bench = Bench(VerifyConfig(lookup={"answers": {"max_tokens": 500, "without_owner": without_owner}}))
     answered(bench, first)
     assert bool(proposed(bench, answered(bench, second))) == shared
 
@@ -217,7 +224,7 @@ def test_an_answer_that_was_broken_off_is_not_remembered() -> None:
     for _ in range(30):
         bench.step()
     bench.engine.close(number)
-    assert bench.engine._sources.memory.num_tokens == 0
+    assert proposed(bench, answered(bench, owned("ann"))) == {}
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 3), max_size=9)), max_size=20))
@@ -233,10 +240,21 @@ def test_the_memory_is_bounded_and_the_oldest_answers_make_room(answers: list[tu
         assert memory.num_tokens == sum(len(tokens) for _, tokens in kept) <= most
     for owner in "ab":
         known = [tokens for name, tokens in kept if name == owner]
-        index = memory.of((owner, "math"))
+        index = memory.index((owner, "math"))
         assert (index is not None) == bool(known)
         places = [place for lists in index._places.values() for place in lists] if index else []
         assert {tuple(text) for text, _ in places} == set(known)
+
+
+# ---- by name
+
+
+def test_a_source_is_switched_on_by_its_name() -> None:
+    assert list(made({"prediction": {}, "own_text": {}})) == ["own_text", "prediction"]
+    with pytest.raises(ConfigError, match="'ngram'; there are grammar, own_text, answers, prediction"):
+        made({"ngram": {}})
+    with pytest.raises(ConfigError, match="no_such_argument"):
+        made({"answers": {"no_such_argument": 1}})
 
 
 # ---- predictions
@@ -248,7 +266,7 @@ def predicted(asked: GenerationRequest, prediction: Sequence[int]) -> Generation
 
 def test_a_right_prediction_is_followed_from_the_first_token_on() -> None:
     answer = plain_tokens(request(61))
-    bench = Bench(VerifyConfig(num_speculative_tokens=6, lookup=DRAFTS_ALONE))
+    bench = Bench(VerifyConfig(num_speculative_tokens=6, lookup=PREDICTION))
     number = answered(bench, predicted(request(61), answer))
     assert [len(run.tokens) for run in bench.runs[number]] == [1, *[17] * 3, 9]
     assert bench.engine.counts["accepted_prediction"] == bench.engine.counts["proposed_prediction"]
@@ -257,7 +275,7 @@ def test_a_right_prediction_is_followed_from_the_first_token_on() -> None:
 @pytest.mark.parametrize("put", [(), (9,), (9, 9, 9), (9, 9, 9, 9, 9)])
 def test_after_a_difference_the_place_is_found_again(put: tuple[int, ...]) -> None:
     answer = plain_tokens(request(60))
-    bench = Bench(VerifyConfig(num_speculative_tokens=6, lookup=DRAFTS_ALONE))
+    bench = Bench(VerifyConfig(num_speculative_tokens=6, lookup=PREDICTION))
     other = [*answer[:30], *put, *answer[33:]]
     number = answered(bench, predicted(request(60), other))
     assert len(bench.runs[number]) <= 12
@@ -265,7 +283,7 @@ def test_after_a_difference_the_place_is_found_again(put: tuple[int, ...]) -> No
 
 def test_a_prediction_is_followed_where_the_answer_was_resumed() -> None:
     answer = plain_tokens(request(60))
-    bench = Bench(VerifyConfig(num_speculative_tokens=6, lookup=DRAFTS_ALONE))
+    bench = Bench(VerifyConfig(num_speculative_tokens=6, lookup=PREDICTION))
     resumed = msgspec.structs.replace(predicted(request(60), answer), tokens=(*PROMPT, *answer[:20]))
     [number] = bench.engine.open([resumed])
     bench.finish()
@@ -274,10 +292,10 @@ def test_a_prediction_is_followed_where_the_answer_was_resumed() -> None:
 
 
 def test_of_equal_places_in_a_prediction_the_nearest_is_followed() -> None:
-    prediction = Prediction([1, 2, 3, 9, 9, 9, 1, 2, 4, 9, 9, 9, 1, 2, 5])
-    prediction.follow([1, 2, 3, 9, 9, 9, 7, 1, 2])
-    agreed, following = prediction.continuation([1, 2, 3, 9, 9, 9, 7, 1, 2], 1)
-    assert (agreed, [step.token for step in following]) == (2, [4])
+    answer = [1, 2, 3, 9, 9, 9, 7, 1, 2]
+    chain = Chain(msgspec.structs.replace(request(60), tokens=(*PROMPT, *answer)), eos_ids=(), context=4096)
+    prediction = Prediction([1, 2, 3, 9, 9, 9, 1, 2, 4, 9, 9, 9, 1, 2, 5], chain)
+    assert [guess.token for guess in prediction.guess(1)] == [4]
 
 
 @pytest.mark.parametrize("rows", [0.01, 0.1])
@@ -291,7 +309,7 @@ def test_a_nonsense_prediction_costs_next_to_nothing(rows: float) -> None:
 # ---- what it costs, and beside drafts
 
 
-def ended(asked: GenerationRequest, rows: float, lookup: LookupConfig = DRAFTS_ALONE) -> float:
+def ended(asked: GenerationRequest, rows: float, lookup: SourceOptions = PREDICTION) -> float:
     """When the answer is complete, of a target each row of which adds so much of a pass."""
     simulation = Simulation(VerifyConfig(num_speculative_tokens=6, lookup=lookup))
 
@@ -310,7 +328,7 @@ def ended(asked: GenerationRequest, rows: float, lookup: LookupConfig = DRAFTS_A
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_looking_up_makes_nothing_slower(temperature: float, rows: float) -> None:
     asked = request(300, temperature=temperature)
-    assert ended(asked, rows, LookupConfig()) <= ended(asked, rows) / 0.98
+    assert ended(asked, rows, DEFAULT) <= ended(asked, rows) / 0.98
 
 
 def test_the_draft_speaks_unless_more_is_expected_of_another() -> None:
@@ -330,7 +348,7 @@ def test_the_draft_speaks_unless_more_is_expected_of_another() -> None:
 @pytest.mark.parametrize(("off", "better"), [(0, True), (1, False)])
 def test_a_draft_is_known_by_its_own_proposals_while_another_source_speaks(off: int, better: bool) -> None:
     answer = plain_tokens(request(80))
-    bench = Bench(VerifyConfig(num_speculative_tokens=6, lookup=DRAFTS_ALONE))
+    bench = Bench(VerifyConfig(num_speculative_tokens=6, lookup=PREDICTION))
     [number] = bench.engine.open([predicted(request(80), answer)])
     bench.step()
     while bench.sessions:

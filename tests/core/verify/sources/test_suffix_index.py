@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from core.verify.suffix_index import (
+from core.verify.sources.suffix_index import (
     CONTINUED,
     LEAST_SHARE,
     LENGTHS,
