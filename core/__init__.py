@@ -6,9 +6,11 @@ that serve a slot.
 Rooms, and the rooms each may import (tests/test_layout.py holds this):
 
     sampling    how a token is drawn: request parameters, filters, shared noise     -
-    grammar     what an answer may say: schemas and expressions as token masks      -
-    parsing     reasoning and calls of tools in what the target says                -
-    text        tokenizer, detokenizer, vocabulary check, prompts from files        parsing
+    tools       formats of tool calls (hermes, llama3, ...), and answers parsed:
+                reasoning, content, calls                                           -
+    grammar     what an answer may say: schemas, expressions and calls of tools
+                as token masks                                                      tools
+    text        tokenizer, detokenizer, vocabulary check, prompts from files        tools
     bundle      what training publishes: content-addressed, live by one rename      -
     tasks       finding tasks in prompts, classifying new prompts into them         -
     family      the shipped target, draft, bundle and held-out prompts              text

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from core.parsing.call_spans import PLAIN, AnswerForm
 from core.sampling.params import SamplingParams
+from core.tools.call_spans import PLAIN, AnswerForm
 
 if TYPE_CHECKING:
     import tokenizers

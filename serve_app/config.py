@@ -28,8 +28,8 @@ from pydantic_core import PydanticCustomError
 
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
-from core.parsing.formats import ToolFormat
 from core.settings import AbsolutePath, Section, read_settings
+from core.tools.formats import FormatName
 from core.traces.memory_files import EXAMPLE, disk_at
 from core.verify.sources import DEFAULT, SourceOptions, made
 from serve_app.access_config import ApiKeys, Cors, Limits
@@ -103,7 +103,7 @@ class Target(Section):
     max_queued: int = Field(
         64, ge=1, description="prompts that wait per ingress replica, beside `max_sessions` that run; more get a 503"
     )
-    tool_format: ToolFormat | None = Field(
+    tool_format: FormatName | None = Field(
         None,
         description="how the model writes calls of tools; null: as its chat template asks for. If it is given, tools "
         "also work with a template that has none: they are told in the system message",

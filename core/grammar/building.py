@@ -25,6 +25,9 @@ from core.grammar.trial import complaint
 MAX_GRAMMAR = 1 << 18  # characters; up to 0.3 s to compile, and 0.5 s more to read as GBNF
 ESCAPES = 'nrbtf\\"'  # letters behind a backslash, without the u of control characters
 
+ONE_SPACE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+"""How JSON is written: between the values all is certain, and can be proposed."""
+
 _NAMED_TOKENS = re.compile(r"<\[|<[^<>\s]+>")  # in Lark, a token by its id or its text, which cannot be tried
 _SEARCHED = 1 << 19  # characters of grammars compiled to find the path at fault, in half a second
 _EACH = 1 << 8  # characters that take as long as one more grammar does
@@ -78,8 +81,7 @@ def _of_rewritten(schema: RewrittenSchema, part: Rewritten, whitespace: str | No
 
 def _written_json(schema: RewrittenSchema, whitespace: str | None) -> dict[str, Any]:
     """How the engine writes JSON."""
-    spaces = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
-    form: dict[str, Any] = spaces if whitespace is None else {"whitespace_pattern": whitespace}
+    form: dict[str, Any] = ONE_SPACE if whitespace is None else {"whitespace_pattern": whitespace}
     return form if schema.spelled_characters else form | {"json_allowed_escapes": ESCAPES}
 
 

@@ -15,8 +15,9 @@ from functools import partial
 
 from tokenizers import Tokenizer
 
-from core.parsing.call_spans import PLAIN, AnswerForm, CallSpans, Span
-from core.parsing.marks import marks_of
+from core.tools.call_spans import PLAIN, AnswerForm, CallSpans, TextSpan
+from core.tools.formats import FORMATS
+from core.tools.markers import marks_of
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoders write it for bytes that are not (yet) a character
 
@@ -40,7 +41,9 @@ class TextStream:
         self.stop_string: str | None = None
         self._include_stop = include_stop
         self._marks = marks_of(form.markers)
-        self._calls = CallSpans(form.held, form.reasoning, form.opened) if form.held and stop else None
+        self._calls: CallSpans | None = None
+        if form.constrained is not None and stop:
+            self._calls = CallSpans(FORMATS[form.constrained], form.reasoning, form.opened)
         self._new_decoder = partial(_Decoder, tokenizer, skip_special_tokens)
         self._decoder = self._new_decoder()
         self._stop = stop
@@ -55,7 +58,7 @@ class TextStream:
         if self.stopped:
             return ""
         text = self._text_of(token)
-        return self._searched([Span(text, False)] if self._calls is None else self._calls.push(text))
+        return self._searched([TextSpan(text, False)] if self._calls is None else self._calls.push(text))
 
     def flush(self) -> str:
         """The text still held back at the end of the generation; unfinished bytes come out as U+FFFD."""
@@ -67,11 +70,11 @@ class TextStream:
             text += self._release(len(self._held))
         return text
 
-    def _searched(self, spans: list[Span]) -> str:
+    def _searched(self, spans: list[TextSpan]) -> str:
         """What these parts of the text make certain."""
         return "".join(self._released(span) for span in spans if not self.stopped)
 
-    def _released(self, span: Span) -> str:
+    def _released(self, span: TextSpan) -> str:
         self._held += span.text
         if span.in_call:
             return self._release(len(self._held))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import tokenizers
 
 from core.generation import FinishReason, Run, TokenLogprob
-from core.parsing.answer import AnswerDelta, CallsState, joined
-from core.parsing.marks import without_marks
 from core.text.detokenizer import TextStream
+from core.tools.answer import AnswerDelta, CallsState, joined
+from core.tools.markers import without_marks
 from serve_app.http.output.endings import Ending
 from serve_app.http.output.parsing import NO_PARSING, Parser, Parsing
 

@@ -8,8 +8,8 @@ import msgspec
 import tokenizers
 
 from core.generation import Run
-from core.parsing.call_spans import AnswerForm
 from core.text.detokenizer import TextStream
+from core.tools.call_spans import AnswerForm
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.parsing.answer import AnswerDelta, CallsState, ContentPart, ReasoningPart, delta_of
-from core.parsing.answer_stream import AnswerStream
-from core.parsing.call_spans import PLAIN, AnswerForm
-from core.parsing.formats import Reasoning, ToolFormat
 from core.text.tokenizer import Tokenizer
+from core.tools.answer import AnswerDelta, CallsState, ContentPart, ReasoningPart, delta_of
+from core.tools.answer_stream import AnswerStream
+from core.tools.call_spans import PLAIN, AnswerForm
+from core.tools.format import ToolFormat
+from core.tools.reasoning import Reasoning
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def parsing_of(
     if not names and reasoning is None:
         return NO_PARSING
     tool_format = tokenizer.tool_format if names else None
-    form = AnswerForm(tokenizer.markers, tool_format if grammar else None, reasoning, opened)
+    form = AnswerForm(tokenizer.markers, tool_format.name if tool_format and grammar else None, reasoning, opened)
     return Parsing(tool_format, names, reasoning, opened, include_reasoning, form)
 
 
@@ -55,7 +56,7 @@ class Parser:
                 parsing.reasoning,
                 parsing.opened,
                 special_tokens,
-                held=parsing.form.held is not None,
+                constrained=parsing.form.constrained is not None,
             )
 
     def push(self, text: str) -> AnswerDelta:

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag, model_validat
 
 from core.errors import InvalidRequest
 from core.grammar.building import checked, engine_schema
-from core.parsing.calls_grammar import Tool, after_reasoning, begins_with_marker, calls_grammar
+from core.grammar.calls import Tool, after_reasoning, calls_grammar
 from core.text.tokenizer import Tokenizer
 from serve_app.http.schema.fields import Fields, field_error
 from serve_app.http.schema.values import FAIL_FAST, TEXT, at_most
@@ -172,7 +172,7 @@ def answer_grammar(
     bound = required or content or len(offered) < len(tools)
     if not bound and parallel and not any(function.strict for function in offered.values()):
         return ""
-    if content and not required and not begins_with_marker(form):
+    if content and not required and form.bare:
         message = "this model's calls cannot be told from other JSON; leave out tools, or the grammar of the answer"
         raise InvalidRequest("tools", message)
     grammar = calls_grammar(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic_core
 
-from core.parsing.answer import AnswerDelta, CallPart, ContentPart, ReasoningPart
+from core.tools.answer import AnswerDelta, CallPart, ContentPart, ReasoningPart
 from serve_app.protocols.anthropic.bodies import (
     Block,
     BlockDelta,

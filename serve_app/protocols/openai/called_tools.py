@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from core.parsing.answer import AnswerDelta, CallPart
+from core.tools.answer import AnswerDelta, CallPart
 from serve_app.http.output.choices import Piece
 from serve_app.protocols.openai.bodies import (
     AssistantMessage,

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from core.parsing.answer import AnswerDelta, CallPart, CallsState, ContentPart, ReasoningPart
+from core.tools.answer import AnswerDelta, CallPart, CallsState, ContentPart, ReasoningPart
 from serve_app.protocols.responses.bodies import (
     ArgumentsDelta,
     ArgumentsDone,

@@ -11,7 +11,7 @@ from anthropic.types import RawMessageStreamEvent
 from hypothesis import given
 from pydantic import TypeAdapter
 
-from core.parsing.answer import AnswerDelta, CallPart, joined
+from core.tools.answer import AnswerDelta, CallPart, joined
 from serve_app.protocols.anthropic.bodies import MessageBody
 from serve_app.protocols.anthropic.message_building import MessageBuilder
 from tests.serve_app.deltas import ANSWER, ARGUMENTS, INTERLEAVED, USAGE, WRITTEN, cuts, pieces, read, sender, written

@@ -11,7 +11,7 @@ from hypothesis import given
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from core.parsing.answer import AnswerDelta, ContentPart, joined
+from core.tools.answer import AnswerDelta, ContentPart, joined
 from serve_app.protocols.responses.bodies import ResponseBody
 from serve_app.protocols.responses.requests import ResponsesRequest
 from serve_app.protocols.responses.response_building import ResponseBuilder

@@ -10,11 +10,12 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 from transformers import PreTrainedTokenizerBase
 
-from core.parsing.answer import ToolCall
-from core.parsing.answer_stream import AnswerStream, parse
-from core.parsing.calls_grammar import Tool, calls_grammar
-from core.parsing.formats import Reasoning, ToolFormat
-from core.parsing.marks import MARKS
+from core.grammar.calls import Tool, calls_grammar
+from core.tools.answer import ToolCall
+from core.tools.answer_stream import AnswerStream, parse
+from core.tools.formats import FORMATS
+from core.tools.markers import MARKS
+from core.tools.reasoning import Reasoning
 from tests.core.text.chat_formats import FORMATS as CHATS
 
 THINK = Reasoning("<think>", "</think>")
@@ -42,7 +43,7 @@ INVALID = [
     ToolCall("weather_map", '{"at": "here"}'),
     ToolCall("forecast", "{}"),
 ]
-FORMS: tuple[ToolFormat, ...] = ("hermes", "llama3", "mistral", "json")
+FORMS = tuple(FORMATS)
 MODELS = [name for name in ("family", "smollm2", "qwen3") if name in CHATS]
 
 
@@ -57,7 +58,7 @@ def markers(model: str) -> dict[str, int]:
     return {str(token): number for number, token in hf.added_tokens_decoder.items() if str(token) in MARKS}
 
 
-def written(calls: list[ToolCall], form: ToolFormat) -> str:
+def written(calls: list[ToolCall], form: str) -> str:
     key = "parameters" if form == "llama3" else "arguments"
     objects = [f'{{"name": "{call.name}", "{key}": {call.arguments}}}' for call in calls]
     if form == "hermes":
@@ -75,14 +76,14 @@ def accepts(grammar: str, text: str, model: str) -> bool:
     return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
 
 
-def grammar_of(form: ToolFormat, model: str, **fields: Any) -> str:
-    return calls_grammar(form, TOOLS, tokens=markers(model), **fields)
+def grammar_of(form: str, model: str, **fields: Any) -> str:
+    return calls_grammar(FORMATS[form], TOOLS, tokens=markers(model), **fields)
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("required", [True, False])
-def test_valid_calls_are_accepted_and_others_refused(form: ToolFormat, model: str, required: bool) -> None:
+def test_valid_calls_are_accepted_and_others_refused(form: str, model: str, required: bool) -> None:
     grammar = grammar_of(form, model, required=required)
     for call in VALID:
         assert accepts(grammar, written([call], form), model), call
@@ -95,29 +96,29 @@ def test_valid_calls_are_accepted_and_others_refused(form: ToolFormat, model: st
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("required", [True, False])
-def test_without_parallel_calls_there_is_at_most_one(form: ToolFormat, required: bool) -> None:
+def test_without_parallel_calls_there_is_at_most_one(form: str, required: bool) -> None:
     grammar = grammar_of(form, "family", required=required, parallel=False)
     assert accepts(grammar, written(VALID[:1], form), "family")
     assert not accepts(grammar, written(VALID[:2], form), "family")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_text_is_free_where_no_call_is_required(form: ToolFormat) -> None:
+def test_text_is_free_where_no_call_is_required(form: str) -> None:
     for text in ("Hello, { you", "12 + 7 < 20\n", "", " é🙂", "```json\n{}\n```"):
         assert accepts(grammar_of(form, "family", required=False), text, "family"), text
         assert not accepts(grammar_of(form, "family", required=True), text, "family")
 
 
 @pytest.mark.parametrize("form", ["hermes", "mistral"])
-def test_calls_may_stand_behind_and_before_free_text(form: ToolFormat) -> None:
+def test_calls_may_stand_behind_and_before_free_text(form: str) -> None:
     grammar = grammar_of(form, "family", required=False)
     assert accepts(grammar, f"I look. {written(VALID[:1], form)}\nDone.", "family")
     assert not accepts(grammar, f"I look. {written(INVALID[:1], form)}\nDone.", "family")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_parser_reads_what_the_grammar_accepts(form: ToolFormat) -> None:
-    answer = parse(written(VALID, form), AnswerStream(form, [tool.name for tool in TOOLS]))
+def test_the_parser_reads_what_the_grammar_accepts(form: str) -> None:
+    answer = parse(written(VALID, form), AnswerStream(FORMATS[form], [tool.name for tool in TOOLS]))
     assert answer.calls == tuple(VALID)
     assert not answer.content
 
@@ -134,7 +135,7 @@ def test_reasoning_may_come_first(model: str) -> None:
 
 
 def test_a_tool_may_be_called_without_arguments_and_no_space_is_free() -> None:
-    grammar = calls_grammar("json", [Tool("now", {"additionalProperties": False})], required=True)
+    grammar = calls_grammar(FORMATS["json"], [Tool("now", {"additionalProperties": False})], required=True)
     assert accepts(grammar, '{"name": "now", "arguments": {}}', "family")
     assert not accepts(grammar, '{"name": "now", "arguments": { }}', "family")
     assert not accepts(grammar, '{"name": "now", "arguments": {"a": 1}}', "family")
@@ -142,7 +143,7 @@ def test_a_tool_may_be_called_without_arguments_and_no_space_is_free() -> None:
 
 def test_mistrals_newer_form_is_that_of_its_token_for_arguments() -> None:
     tokens = {"[TOOL_CALLS]": 5, "[ARGS]": 6}
-    grammar = calls_grammar("mistral", TOOLS, required=True, tokens=tokens)
+    grammar = calls_grammar(FORMATS["mistral"], TOOLS, required=True, tokens=tokens)
     tokenizer = tokenizers_of("family")[1]
     assert not LLMatcher.validate_grammar(grammar, tokenizer)
     hf = tokenizers_of("family")[0]
@@ -161,7 +162,7 @@ def test_a_marker_that_is_a_token_is_not_spelled_out() -> None:
     token = hf.backend_tokenizer.token_to_id("<|user|>")
     assert token is not None
     assert tokenizer.is_special_token(token)
-    grammar = calls_grammar("hermes", TOOLS, required=False, tokens={"<tool_call>": token})
+    grammar = calls_grammar(FORMATS["hermes"], TOOLS, required=False, tokens={"<tool_call>": token})
 
     def ids(text: str) -> list[int]:
         return list(hf.backend_tokenizer.encode(text, add_special_tokens=False).ids)
@@ -176,6 +177,6 @@ def test_a_marker_that_is_a_token_is_not_spelled_out() -> None:
 
 def test_128_tools_make_one_grammar() -> None:
     tools = [Tool(f"tool_{n}", CITY) for n in range(128)]
-    grammar = calls_grammar("hermes", tools, required=True)
+    grammar = calls_grammar(FORMATS["hermes"], tools, required=True)
     call = json.dumps({"name": "tool_77", "arguments": {"city": "Oslo"}})
     assert accepts(grammar, f"<tool_call>\n{call}\n</tool_call>", "family")

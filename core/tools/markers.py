@@ -1,27 +1,26 @@
 """The markers around reasoning and calls. Models write some of them as text, some as special tokens.
 
-Where a marker is a special token it stands in the text to be parsed as its mark: a surrogate, which no decoded text can
+Where a marker is a special token, the text to be parsed has a mark in its place: a surrogate, which no decoded text can
 hold. So nothing that a model spells out is taken for the token, stop strings do not match in it, and it can be left out
-of the content like any other special token.
+of the content like any other special token. Marks never leave the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-TOOL_CALL, END_TOOL_CALL = "<tool_call>", "</tool_call>"
-TOOL_CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
-PYTHON_TAG = "<|python_tag|>"
-THINK, END_THINK = "<think>", "</think>"
-BRACKET_THINK, END_BRACKET_THINK = "[THINK]", "[/THINK]"
+MARKS: dict[str, str] = {}
+"""The mark of each marker that is declared."""
 
-_MARKERS = (
-    *(TOOL_CALL, END_TOOL_CALL, TOOL_CALLS, CALL_ID, ARGS, PYTHON_TAG),
-    *(THINK, END_THINK, BRACKET_THINK, END_BRACKET_THINK),
-)
-MARKS = {marker: chr(0xD800 + number) for number, marker in enumerate(_MARKERS)}
-_LEFT_OUT = {ord(mark): "" for mark in MARKS.values()}
-_WRITTEN_OUT = {ord(mark): marker for marker, mark in MARKS.items()}
+_LEFT_OUT: dict[int, str] = {}
+_WRITTEN_OUT: dict[int, str] = {}
+
+
+def declared(marker: str) -> str:
+    """`marker` itself, which has a mark from now on."""
+    mark = MARKS.setdefault(marker, chr(0xD800 + len(MARKS)))
+    _LEFT_OUT[ord(mark)], _WRITTEN_OUT[ord(mark)] = "", marker
+    return marker
 
 
 def markers_of(special_tokens: Mapping[int, str]) -> dict[int, str]:

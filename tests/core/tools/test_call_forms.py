@@ -7,25 +7,26 @@ import re
 
 import pytest
 
-from core.parsing.answer import AnswerDelta, ParsedAnswer, whole_answer
-from core.parsing.answer_stream import AnswerStream, parse
-from core.parsing.formats import Reasoning, ToolFormat
-from core.parsing.marks import MARKS
-from tests.core.parsing.call_forms import FORMS, FRAMES, NAMES, Form
+from core.tools.answer import AnswerDelta, ParsedAnswer, whole_answer
+from core.tools.answer_stream import AnswerStream, parse
+from core.tools.formats import FORMATS
+from core.tools.markers import MARKS
+from core.tools.reasoning import Reasoning
+from tests.core.tools.call_forms import FORMS, FRAMES, NAMES, Form
 
 EACH = pytest.mark.parametrize("tool_format", FRAMES)
 
 
-def forms(tool_format: ToolFormat) -> list[Form]:
+def forms(tool_format: str) -> list[Form]:
     return [form for form in FORMS if form.tool_format == tool_format]
 
 
 def stream(form: Form) -> AnswerStream:
-    return AnswerStream(form.tool_format, NAMES)
+    return AnswerStream(FORMATS[form.tool_format], NAMES)
 
 
 @EACH
-def test_the_calls_of_each_form_are_read_and_all_else_is_content(tool_format: ToolFormat) -> None:
+def test_the_calls_of_each_form_are_read_and_all_else_is_content(tool_format: str) -> None:
     for form in forms(tool_format):
         answer = stream(form)
         assert parse(form.text, answer) == ParsedAnswer("", form.content, form.calls), form
@@ -34,7 +35,7 @@ def test_the_calls_of_each_form_are_read_and_all_else_is_content(tool_format: To
 
 
 @EACH
-def test_each_form_says_the_same_streamed_wherever_it_is_split(tool_format: ToolFormat) -> None:
+def test_each_form_says_the_same_streamed_wherever_it_is_split(tool_format: str) -> None:
     for form in forms(tool_format):
         for at in range(len(form.text)):
             answer = stream(form)
@@ -45,7 +46,7 @@ def test_each_form_says_the_same_streamed_wherever_it_is_split(tool_format: Tool
 
 
 @EACH
-def test_each_form_says_the_same_where_markers_are_tokens(tool_format: ToolFormat) -> None:
+def test_each_form_says_the_same_where_markers_are_tokens(tool_format: str) -> None:
     for form in forms(tool_format):
         if any(marker in call.arguments for call in form.calls for marker in MARKS):
             continue  # there it is text
@@ -56,7 +57,7 @@ def test_each_form_says_the_same_where_markers_are_tokens(tool_format: ToolForma
 
 
 @EACH
-def test_cut_off_anywhere_no_beginning_of_a_marker_or_a_call_is_content(tool_format: ToolFormat) -> None:
+def test_cut_off_anywhere_no_beginning_of_a_marker_or_a_call_is_content(tool_format: str) -> None:
     for form in forms(tool_format):
         for length in range(len(form.text)):
             check_cut_off(form, form.text[:length])
@@ -77,27 +78,27 @@ def check_cut_off(form: Form, text: str) -> None:
 
 def may_be_other_json(text: str, form: Form) -> bool:
     """Whether an answer without a marker has begun, and its object has none of the members that make it a call."""
-    return form.tool_format in ("llama3", "json") and not re.search(r'"(name|arguments|parameters)"\s*:', text)
+    return bool(FORMATS[form.tool_format].bare) and not re.search(r'"(name|arguments|parameters)"\s*:', text)
 
 
 def test_a_deep_or_a_long_call_is_read_or_is_content() -> None:
     deep = '<tool_call>{"name": "get", "arguments": ' + '{"a": ' * 20_000 + "1" + "}" * 20_000 + "}</tool_call>"
-    assert parse(deep, AnswerStream("hermes", NAMES)) == ParsedAnswer(content=deep)
+    assert parse(deep, AnswerStream(FORMATS["hermes"], NAMES)) == ParsedAnswer(content=deep)
     number = '{"a": ' + "9" * 6_000 + "}"
     long = f'<tool_call>{{"name": "get", "arguments": {number}}}</tool_call>'
-    assert parse(long, AnswerStream("hermes", NAMES)).calls[0].arguments == number
+    assert parse(long, AnswerStream(FORMATS["hermes"], NAMES)).calls[0].arguments == number
     lists = "[" * 20_000
-    assert parse(lists, AnswerStream("json", NAMES)) == ParsedAnswer(content=lists)
+    assert parse(lists, AnswerStream(FORMATS["json"], NAMES)) == ParsedAnswer(content=lists)
 
 
-def test_a_call_that_a_grammar_holds_is_released_as_it_is_written_and_another_when_it_is_whole() -> None:
+def test_a_call_that_a_grammar_writes_is_released_as_it_is_written_and_another_when_it_is_whole() -> None:
     written = ['<tool_call>\n{"name": "get", "arguments": {"a": ', '"x', '"', "}", "}\n</tool_call>"]
-    held, free = AnswerStream("hermes", NAMES, held=True), AnswerStream("hermes", NAMES)
-    assert [held.push(text).calls[0].arguments for text in written[:4]] == ['{"a": ', '"x', '"', "}"]
+    bound, free = AnswerStream(FORMATS["hermes"], NAMES, constrained=True), AnswerStream(FORMATS["hermes"], NAMES)
+    assert [bound.push(text).calls[0].arguments for text in written[:4]] == ['{"a": ', '"x', '"', "}"]
     assert [free.push(text) for text in written[:4]] == [AnswerDelta()] * 4
     assert free.push(written[4]).calls[0].arguments == '{"a": "x"}'
-    assert held.push(written[4]) == held.finish() == free.finish() == AnswerDelta()
-    assert held.calls == free.calls == "whole"
+    assert bound.push(written[4]) == bound.finish() == free.finish() == AnswerDelta()
+    assert bound.calls == free.calls == "whole"
 
 
 @pytest.mark.parametrize(
@@ -113,12 +114,12 @@ def test_a_call_that_a_grammar_holds_is_released_as_it_is_written_and_another_wh
     ],
 )
 def test_what_follows_a_cut_tells_whether_a_marker_has_begun(text: str, following: str, content: str) -> None:
-    answer = AnswerStream("hermes", NAMES)
+    answer = AnswerStream(FORMATS["hermes"], NAMES)
     assert whole_answer([answer.push(text), answer.cut(following)]) == ParsedAnswer(content=content)
 
 
 def test_a_cut_marker_of_reasoning_is_no_reasoning() -> None:
     for text, said in (("<thi", ""), ("<think>hm </th", "hm"), ("<think>hm", "hm"), ("<b", "<b")):
-        answer = AnswerStream("hermes", NAMES, Reasoning("<think>", "</think>"))
+        answer = AnswerStream(FORMATS["hermes"], NAMES, Reasoning("<think>", "</think>"))
         parsed = whole_answer([answer.push(text), answer.cut()])
         assert parsed.reasoning + parsed.content == said

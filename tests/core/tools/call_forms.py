@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from core.parsing.answer import ToolCall
-from core.parsing.formats import ToolFormat
+from core.tools.answer import ToolCall
 
 NAMES = ("get", "get_weather", "f")
 
@@ -18,7 +17,7 @@ class Form(NamedTuple):
     """An answer, what of it is content, and its calls."""
 
     what: str
-    tool_format: ToolFormat
+    tool_format: str
     text: str
     calls: tuple[ToolCall, ...]
     content: str = ""
@@ -57,7 +56,7 @@ OBJECTS: dict[str, tuple[str, str]] = {
 }
 EVERYWHERE = ("arguments", "arguments as a string", "no arguments", "trailing commas")
 # Where such an object may stand.
-FRAMES: dict[ToolFormat, tuple[str, ...]] = {
+FRAMES: dict[str, tuple[str, ...]] = {
     "hermes": (
         "<tool_call>\n{}\n</tool_call>",
         "<tool_call>[{}]</tool_call>\n",

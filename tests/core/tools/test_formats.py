@@ -1,10 +1,12 @@
-"""What a chat template tells of the form of calls, and of reasoning."""
+"""The registry of tool formats, and what a chat template tells of calls and of reasoning."""
 
 from __future__ import annotations
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
-from core.parsing.formats import Reasoning, reasoning_of, takes_tools, tool_format
+from core.tools.formats import FORMATS, FormatName, format_of, takes_tools
+from core.tools.reasoning import Reasoning, reasoning_of
 
 TOOLS = "{%- if tools %}{{ tools | tojson }}{%- endif %}"
 
@@ -25,7 +27,19 @@ TOOLS = "{%- if tools %}{{ tools | tojson }}{%- endif %}"
     ],
 )
 def test_the_template_says_how_calls_are_written(template: str, expected: str | None) -> None:
-    assert tool_format(template) == expected
+    tool_format = format_of(template)
+    assert (tool_format and tool_format.name) == expected
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_is_called_by_the_name_that_it_is_known_by(name: str) -> None:
+    assert FORMATS[name].name == name == TypeAdapter(FormatName).validate_python(name)
+    assert FORMATS[name].bare or FORMATS[name].opening
+
+
+def test_a_configuration_takes_no_format_that_is_not_known() -> None:
+    with pytest.raises(ValidationError, match="'hermes'"):
+        TypeAdapter(FormatName).validate_python("hermse")
 
 
 def test_tools_are_taken_by_code_that_reads_them() -> None:

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.parsing.answer import AnswerDelta, CallPart, ParsedAnswer, ToolCall, joined, whole_answer
-from core.parsing.answer_stream import AnswerStream, parse
-from core.parsing.formats import Reasoning, ToolFormat
-from core.parsing.marks import MARKS, without_marks
+from core.tools.answer import AnswerDelta, CallPart, ParsedAnswer, ToolCall, joined, whole_answer
+from core.tools.answer_stream import AnswerStream, parse
+from core.tools.format import ToolFormat
+from core.tools.formats import FORMATS
+from core.tools.markers import MARKS, without_marks
+from core.tools.reasoning import Reasoning
 
 NAMES = ("get", "get_weather", "f")
 THINK = Reasoning("<think>", "</think>")
-FORMATS: tuple[ToolFormat, ...] = ("hermes", "llama3", "mistral", "json")
 GET, ARGUMENTS = '{"name": "get", "arguments": {"a": 1}}', '{"a": 1}'
 CALL = ToolCall("get", ARGUMENTS)
 BITS = [
@@ -47,17 +48,21 @@ BITS = [
 ]
 TEXTS = st.lists(st.sampled_from(BITS) | st.text(max_size=3), max_size=14).map("".join)
 STYLES = st.tuples(st.sampled_from([*FORMATS, None]), st.sampled_from([None, THINK]), *[st.booleans()] * 3)
-Style = tuple[ToolFormat | None, Reasoning | None, bool, bool, bool]
+Style = tuple[str | None, Reasoning | None, bool, bool, bool]
+
+
+def format_named(name: str | None) -> ToolFormat | None:
+    return None if name is None else FORMATS[name]
 
 
 def stream(style: Style) -> AnswerStream:
-    tool_format, reasoning, opened, special_tokens, held = style
-    return AnswerStream(tool_format, NAMES, reasoning, opened, special_tokens, held)
+    tool_format, reasoning, opened, special_tokens, constrained = style
+    return AnswerStream(format_named(tool_format), NAMES, reasoning, opened, special_tokens, constrained)
 
 
-def said(text: str, tool_format: ToolFormat | None, reasoning: Reasoning | None = None, opened: bool = False) -> Any:
+def said(text: str, tool_format: str | None, reasoning: Reasoning | None = None, opened: bool = False) -> Any:
     """Reasoning, content and calls of a whole answer."""
-    return tuple(parse(text, AnswerStream(tool_format, NAMES, reasoning, opened)))
+    return tuple(parse(text, AnswerStream(format_named(tool_format), NAMES, reasoning, opened)))
 
 
 def deltas(text: str, cuts: list[int], style: Style) -> list[AnswerDelta]:
@@ -108,10 +113,10 @@ def test_only_the_first_delta_of_a_call_has_its_name_and_calls_come_in_order(
 
 
 @given(TEXTS, st.sampled_from([*FORMATS, None]))
-def test_without_a_call_every_character_is_content(text: str, tool_format: ToolFormat | None) -> None:
-    answer = parse(text, AnswerStream(tool_format, ("no such tool",)))
+def test_without_a_call_every_character_is_content(text: str, tool_format: str | None) -> None:
+    answer = parse(text, AnswerStream(format_named(tool_format), ("no such tool",)))
     assert answer == ParsedAnswer(content=without_marks(text, written_out=False))
-    shown = parse(text, AnswerStream(tool_format, ("no such tool",), special_tokens=True))
+    shown = parse(text, AnswerStream(format_named(tool_format), ("no such tool",), special_tokens=True))
     assert shown == ParsedAnswer(content=without_marks(text, written_out=True))
 
 
@@ -156,7 +161,7 @@ def test_every_character_of_a_text_without_calls_is_reasoning_content_or_a_marke
         (None, GET, GET, []),
     ],
 )
-def test_each_form_of_calls_is_read(tool_format: ToolFormat, text: str, content: str, calls: list[ToolCall]) -> None:
+def test_each_form_of_calls_is_read(tool_format: str, text: str, content: str, calls: list[ToolCall]) -> None:
     assert said(text, tool_format) == ("", content, tuple(calls))
 
 
@@ -179,7 +184,7 @@ def test_each_form_of_calls_is_read(tool_format: ToolFormat, text: str, content:
         ("json", "[1, 2]"),
     ],
 )
-def test_what_begins_like_a_call_and_is_none_is_content(tool_format: ToolFormat, text: str) -> None:
+def test_what_begins_like_a_call_and_is_none_is_content(tool_format: str, text: str) -> None:
     assert said(text, tool_format) == ("", text, ())
 
 
@@ -193,8 +198,8 @@ def test_what_follows_the_calls_in_a_broken_list_is_content() -> None:
     assert said(f"<tool_call>{GET} or not</tool_call>", "hermes") == ("", " or not", (CALL,))
 
 
-def test_arguments_that_a_grammar_holds_are_released_as_they_come_and_stay_as_they_were_written() -> None:
-    answer = AnswerStream("hermes", NAMES, held=True)
+def test_arguments_that_a_grammar_writes_are_released_as_they_come_and_stay_as_they_were_written() -> None:
+    answer = AnswerStream(FORMATS["hermes"], NAMES, constrained=True)
     assert answer.push('<tool_call>{"name": "get", "arguments": ') == AnswerDelta()
     assert answer.push("{").calls == (CallPart(0, "get", "{"),)
     assert answer.push(' "é": "\\u00e9}').calls == (CallPart(0, None, ' "é": "\\u00e9}'),)
@@ -203,15 +208,15 @@ def test_arguments_that_a_grammar_holds_are_released_as_they_come_and_stay_as_th
 
 
 def test_an_answer_that_is_cut_off_has_the_arguments_so_far() -> None:
-    for held in (True, False):
-        answer = AnswerStream("hermes", NAMES, held=held)
+    for constrained in (True, False):
+        answer = AnswerStream(FORMATS["hermes"], NAMES, constrained=constrained)
         deltas = [answer.push('<tool_call>{"name": "get", "arguments": {"a": "<'), answer.cut()]
         assert whole_answer(deltas) == ParsedAnswer(calls=(ToolCall("get", '{"a": "<'),))
         assert answer.calls == "cut"
 
 
 def test_content_is_released_at_once_but_for_what_may_be_a_marker() -> None:
-    answer = AnswerStream("hermes", NAMES)
+    answer = AnswerStream(FORMATS["hermes"], NAMES)
     assert answer.push("Hello, 1 <").content == "Hello, 1 "
     assert answer.push(" 2 <tool").content == "< 2 "
     assert answer.push("s>").content == "<tools>"
