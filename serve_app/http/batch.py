@@ -10,8 +10,7 @@ import msgspec
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest
 from core.sampling.params import SamplingParams
-from serve_app.http.output.endings import Ending
-from serve_app.http.output.parsing import NO_PARSING, Parsing, parsing_of
+from serve_app.http.output.choices import NO_PARSING, Ending, Parsing, parsing_of
 from serve_app.http.prompts import chat_grammar, chat_prediction, chat_prompt, check_ids, completion_prompts
 from serve_app.http.schema.fields import nearest, shortened
 from serve_app.http.schema.requests import ChatRequest, CompletionRequest, GenerationFields
