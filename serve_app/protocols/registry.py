@@ -20,7 +20,7 @@ def openai_error(failure: Failure) -> BaseModel:
     return ErrorBody(error=failure.detail)
 
 
-class Entry(NamedTuple):
+class ProtocolEntry(NamedTuple):
     """A protocol; with `error_path`, requests of that path and below get their errors as `error_body` writes them."""
 
     routes: Callable[[Service], APIRouter]
@@ -29,9 +29,9 @@ class Entry(NamedTuple):
 
 
 PROTOCOLS = (
-    Entry(openai.routes),
-    Entry(responses.routes),
-    Entry(anthropic.routes, "/v1/messages", anthropic_errors.error_body),
+    ProtocolEntry(openai.routes),
+    ProtocolEntry(responses.routes),
+    ProtocolEntry(anthropic.routes, "/v1/messages", anthropic_errors.error_body),
 )
 
 

@@ -85,7 +85,7 @@ async def translated_batch(
     return chat, replace(batch, grammar_field=names.of(batch.grammar_field))
 
 
-class Conversation:
+class ChatConversation:
     """The chat messages of a body, and the client's names of what is in them."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ class Ending:
     include_stop: bool = False
     reads_only: bool = False
 
-    def kept(self, run: Run) -> Run:
+    def shown_run(self, run: Run) -> Run:
         """What the client gets of a run."""
         if not self.reads_only:
             return run
@@ -48,7 +48,7 @@ class Ending:
     def text(self, tokenizer: tokenizers.Tokenizer, form: AnswerForm) -> TextStream:
         return TextStream(tokenizer, self.stop, self.skip_special_tokens, self.include_stop, form)
 
-    def shown(self, run: Run) -> tuple[int, ...]:
+    def shown_tokens(self, run: Run) -> tuple[int, ...]:
         """The tokens of a run whose text is shown: without the last, if the answer ended because of that very token."""
         if run.finish_reason != "stop" or self.include_stop or self.ids.isdisjoint(run.tokens[-1:]):
             return run.tokens
@@ -113,20 +113,20 @@ class Parser:
 
     def push(self, text: str) -> AnswerDelta:
         """See `AnswerStream`."""
-        return delta_of([ContentPart(text)]) if self._stream is None else self._kept(self._stream.push(text))
+        return delta_of([ContentPart(text)]) if self._stream is None else self._shown(self._stream.push(text))
 
     def finish(self, cut: str | None) -> AnswerDelta:
         """See `AnswerStream`; `cut` is what follows, None if nothing does."""
         if self._stream is None:
             return AnswerDelta()
-        return self._kept(self._stream.finish() if cut is None else self._stream.cut(cut))
+        return self._shown(self._stream.finish() if cut is None else self._stream.cut(cut))
 
     @property
     def calls(self) -> CallsState:
         """See `AnswerStream`."""
         return "none" if self._stream is None else self._stream.calls
 
-    def _kept(self, delta: AnswerDelta) -> AnswerDelta:
+    def _shown(self, delta: AnswerDelta) -> AnswerDelta:
         if self._include_reasoning:
             return delta
         return delta_of(part for part in delta.parts if not isinstance(part, ReasoningPart))
@@ -172,11 +172,11 @@ class Choice:
         self._text = ending.text(tokenizer, parsing.form)
         self._parser = Parser(parsing, special_tokens=not ending.skip_special_tokens)
         self._offsets = Offsets(tokenizer, ending.skip_special_tokens) if logprobs else None
-        self._begun = False
+        self._has_begun = False
         self.finished = False
 
     def push(self, run: Run) -> Piece:
-        texts = [self._text.push(token) for token in self._ending.shown(run)]
+        texts = [self._text.push(token) for token in self._ending.shown_tokens(run)]
         certain, rest = "".join(texts[: run.accepted]), "".join(texts[run.accepted :])
         accepted = self._parser.push(certain)
         if run.finish_reason is not None:
@@ -185,7 +185,7 @@ class Choice:
         deltas = [accepted, self._parser.push(rest)]
         if self.finished:
             deltas.append(self._parser.finish(self._ending.cut(run, self._text)))
-        begins, self._begun = not self._begun, True
+        begins, self._has_begun = not self._has_begun, True
         return Piece(
             text=without_marks(certain + rest, written_out=not self._ending.skip_special_tokens),
             tokens=run.tokens,

@@ -15,7 +15,7 @@ from serve_app.protocols.anthropic.blocks import (
     text_of,
 )
 from serve_app.protocols.anthropic.requests import MessagesRequest, PromptFields, ToolChoiceParam, ToolParam
-from serve_app.protocols.translation import Conversation, Message, Names, chat_request, present, response_format
+from serve_app.protocols.translation import ChatConversation, Message, Names, chat_request, present, response_format
 
 _SAME = ("max_tokens", "temperature", "top_p", "top_k", "seed", "store", "speculation")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -84,7 +84,7 @@ def _is_begun(message: MessageParam) -> bool:
     return message.role == "assistant" and isinstance(message.blocks[-1], TextBlockParam)
 
 
-class BlockConversation(Conversation):
+class BlockConversation(ChatConversation):
     """The results of tools, which a user's message has here, are messages of their own in a chat."""
 
     def __init__(self, body: PromptFields) -> None:

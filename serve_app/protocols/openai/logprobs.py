@@ -40,7 +40,7 @@ class Echo:
     def __init__(self, tokens: Sequence[int], text: str | None, tokenizer: Tokenizer) -> None:
         self._tokens = tokens
         self._tokenizer = tokenizer
-        self._read: CompletionLogprobs | None = None
+        self._logprobs: CompletionLogprobs | None = None
         self.text: str = tokenizer.raw.decode(list(tokens)) if text is None else text
 
     def before(self, piece: Piece, answer: CompletionLogprobs) -> CompletionLogprobs:
@@ -48,16 +48,16 @@ class Echo:
         offset = [len(self.text) + at for at in answer.text_offset]
         if not piece.begins:
             return answer.model_copy(update={"text_offset": offset})
-        if self._read is None:  # written with the first choice; the others have the same
+        if self._logprobs is None:  # written with the first choice; the others have the same
             offsets = Offsets(self._tokenizer.raw, skip_special_tokens=True)
             begins = [offsets.push(token) for token in self._tokens]
-            self._read = _text_logprobs(piece.prompt_logprobs, begins[1:], self._tokenizer)
-        read = self._read
+            self._logprobs = _text_logprobs(piece.prompt_logprobs, begins[1:], self._tokenizer)
+        prompt = self._logprobs
         return CompletionLogprobs(
-            tokens=[self._tokenizer.token_text(self._tokens[0]), *read.tokens, *answer.tokens],
-            token_logprobs=[None, *read.token_logprobs, *answer.token_logprobs],
-            top_logprobs=[None, *read.top_logprobs, *answer.top_logprobs],
-            text_offset=[0, *read.text_offset, *offset],
+            tokens=[self._tokenizer.token_text(self._tokens[0]), *prompt.tokens, *answer.tokens],
+            token_logprobs=[None, *prompt.token_logprobs, *answer.token_logprobs],
+            top_logprobs=[None, *prompt.top_logprobs, *answer.top_logprobs],
+            text_offset=[0, *prompt.text_offset, *offset],
         )
 
 
@@ -65,10 +65,10 @@ def echoes(request: CompletionRequest, batch: Batch, tokenizer: Tokenizer) -> li
     """Those of all choices, in the order of their indices; none unless the request asks for them."""
     if not request.echo:
         return []
-    sent = request.prompts.values()
+    contents = request.prompts.values()
     prompts = [
         Echo(choices[0].tokens, prompt if isinstance(prompt, str) else None, tokenizer)
-        for choices, prompt in zip(batch.prompts, sent, strict=True)
+        for choices, prompt in zip(batch.prompts, contents, strict=True)
     ]
     return [echo for echo in prompts for _ in range(request.n)]
 

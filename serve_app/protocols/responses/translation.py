@@ -15,7 +15,7 @@ from serve_app.protocols.responses.items import (
     text_of,
 )
 from serve_app.protocols.responses.requests import AllowedToolsChoice, FunctionChoice, FunctionTool, ResponsesRequest
-from serve_app.protocols.translation import Conversation, Message, Names, chat_request, present, response_format
+from serve_app.protocols.translation import ChatConversation, Message, Names, chat_request, present, response_format
 
 _SAME = ("model", "temperature", "top_p", "top_k", "seed", "store", "parallel_tool_calls")
 _NAMES = {
@@ -78,7 +78,7 @@ def _named(function: FunctionChoice) -> dict[str, Any]:
     return {"type": "function", "function": {"name": function.name}}
 
 
-class ItemConversation(Conversation):
+class ItemConversation(ChatConversation):
     """An assistant's turn is one message in a chat and several items here: reasoning, then text, then calls."""
 
     def __init__(self, body: ResponsesRequest) -> None:
