@@ -6,7 +6,7 @@ schema/             the fields of requests that generate, with their limits; oth
 prompts, batch      tokenises a checked request, and turns it into `GenerationRequest`s
 merged_runs         the runs of all prompts of one request; `disconnect` ends what no client waits for
 output/             what runs become: text, reasoning and calls, how an answer ends, usage
-answers, events     the answer as a whole or as server-sent events
+writer              what a protocol writes of them; `answers` sends it, as a whole or as server-sent events
 errors              failures as status and error; owners and served_names: who asks, and for which model
 
 It imports no protocol. `serve_app.protocols` has those, and `serve_app.api` puts them together.

@@ -23,7 +23,7 @@ from serve_app.client import AS_ROUTED, OFF, Client, Speculation
 from serve_app.config import load_config
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
 from serve_app.hosting import local_service
-from serve_app.load.figures import Limits, figures
+from serve_app.load.figures import GoodputLimits, figures
 from serve_app.load.pairs import paired
 from serve_app.load.run import LoadRun, Settings
 from serve_app.load.sending import Streams
@@ -218,7 +218,7 @@ def under_load(
     with bar(console, settings.requests_sent) as progress:
         asyncio.run(run.go(progress))
     return [
-        Load(streams, temperature, figures(at, "off", Limits()), figures(at, "on", Limits()), paired(at))
+        Load(streams, temperature, figures(at, "off", GoodputLimits()), figures(at, "on", GoodputLimits()), paired(at))
         for streams, at in zip(many, run.measured, strict=True)
     ]
 

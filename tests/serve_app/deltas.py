@@ -12,9 +12,9 @@ from core.tools.answer import AnswerDelta, CallPart, CallsState, ContentPart, Re
 from core.tools.answer_stream import AnswerStream
 from core.tools.formats import FORMATS
 from core.tools.reasoning import Reasoning
-from serve_app.http.events import Events
 from serve_app.http.output.choices import Piece
 from serve_app.http.output.usage import SpeculationUsage, Usage
+from serve_app.http.writer import AnswerWriter
 
 USAGE = Usage(
     prompt_tokens=5,
@@ -57,12 +57,12 @@ def pieces(deltas: Sequence[AnswerDelta], finish_reason: str = "stop") -> list[P
     ]
 
 
-def written(events: Events, deltas: Sequence[AnswerDelta], finish_reason: str = "stop") -> bytes:
+def written(writer: AnswerWriter, deltas: Sequence[AnswerDelta], finish_reason: str = "stop") -> bytes:
     """The whole stream of one answer."""
-    body = events.opening(0)
+    body = writer.opening(0)
     for piece in pieces(deltas, finish_reason):
-        body += events.piece(0, piece, lambda: USAGE)
-    return body + events.closing(USAGE)
+        body += writer.piece(0, piece, lambda: USAGE)
+    return body + writer.closing(USAGE)
 
 
 def sender(body: bytes, cut: int = 7) -> httpx2.AsyncClient:

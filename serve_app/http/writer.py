@@ -1,9 +1,9 @@
-"""Server-sent events: what one stream is made of, whatever its protocol."""
+"""What a protocol writes: the answer to one request, as a whole or as the server-sent events of a stream."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pydantic import BaseModel
 
@@ -11,16 +11,20 @@ from serve_app.http.output.choices import Piece
 from serve_app.http.output.usage import Usage
 
 
-class Events(ABC):
-    """Writes the events of one stream; what a method returns is any number of them."""
+class AnswerWriter(ABC):
+    """Writes one answer; what a method about a stream returns is any number of events."""
+
+    @abstractmethod
+    def whole(self, choices: Sequence[Piece], usage: Usage) -> BaseModel:
+        """The complete answer, with `choices` in the order of their indices."""
 
     def opening(self, _index: int, /) -> bytes:
         """What comes before the first piece of the choice `index`."""
         return b""
 
     @abstractmethod
-    def piece(self, index: int, piece: Piece, sofar: Callable[[], Usage]) -> bytes:
-        """A piece of the choice `index`; `sofar` counts all choices up to this one."""
+    def piece(self, index: int, piece: Piece, usage: Callable[[], Usage]) -> bytes:
+        """A piece of the choice `index`; `usage` counts all choices up to this one."""
 
     @abstractmethod
     def failure(self, error: Exception) -> bytes:
@@ -32,7 +36,7 @@ class Events(ABC):
 
 
 def event(body: BaseModel, name: str | None = None) -> bytes:
-    """One event with `body` as its data."""
+    """One server-sent event with `body` as its data."""
     data = event_data(body.model_dump_json().encode())
     return data if name is None else f"event: {name}\n".encode() + data
 
