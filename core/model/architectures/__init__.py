@@ -17,12 +17,12 @@ To add an architecture:
 from __future__ import annotations
 
 from core.errors import UnsupportedArchitecture
-from core.model.architectures import llama, mistral, qwen2, qwen3
+from core.model.architectures import gemma3, llama, mistral, phi3, qwen2, qwen3
 from core.model.architectures.common import Architecture, Raw
 from core.model.config import ModelConfig
 
 ARCHITECTURES: dict[str, Architecture] = {
-    module.ARCHITECTURE.name: module.ARCHITECTURE for module in (llama, mistral, qwen2, qwen3)
+    module.ARCHITECTURE.name: module.ARCHITECTURE for module in (gemma3, llama, mistral, phi3, qwen2, qwen3)
 }
 
 

@@ -72,6 +72,7 @@ def read_rope(raw: Raw) -> RopeConfig:
 def rope_of(parameters: Raw, raw: Raw, theta: float) -> RopeConfig:
     """Read one set of rotary parameters of a config.json; `theta` is the base frequency where they have none."""
     rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
+    rope_type = "longrope" if rope_type == "su" else rope_type  # its first name
     if rope_type not in ROPE_TYPES:
         raise ConfigError(f"rotary scaling {rope_type!r} is not supported; known: {', '.join(ROPE_TYPES)}")
     if (parameters.get("partial_rotary_factor") or raw.get("partial_rotary_factor") or 1.0) != 1.0:

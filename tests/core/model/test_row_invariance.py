@@ -45,6 +45,20 @@ GEOMETRIES: dict[str, dict[str, object]] = {
         "head_dim": 20,
         "vocab_size": 301,
     },
+    "windows of less than a page": {
+        "model_type": "gemma3_text",
+        "sliding_window": 40,
+        "head_dim": 24,
+        "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "vocab_size": 301,
+    },
+    "windows of more than a page": {
+        "model_type": "phi3",
+        "sliding_window": 75,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+    },
 }
 LENGTH = 142
 PAGE_EDGES = ((58, 72), (120, LENGTH))  # before and after the second and third page begin

@@ -76,10 +76,10 @@ def of_large_pages(*_: Any, **__: Any) -> torch.Tensor:
     raise RuntimeError("Paged KV cache block size must be divisible by 256")
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[{}, {"model_type": "gemma3_text", "sliding_window": 40, "head_dim": 24}])
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
-    save_model(path)
+    save_model(path, **request.param)
     return path
 
 
