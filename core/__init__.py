@@ -15,8 +15,8 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     tasks       finding tasks in prompts, classifying new prompts into them         -
     family      the shipped target, draft, bundle and held-out prompts              text
     smollm2     the shipped draft for SmolLM2-135M-Instruct, and prompts            text
-    gguf        GGUF files, converted once into Hugging Face directories            -
-    model       running LLaMA-family models: config, weights, cache, forward        model.cpu, model.torch
+    gguf        GGUF files, converted once into Hugging Face directories            model
+    model       running models: architectures, weights, KV cache, decoders          model.*
     wire        messages between drafts and verifier, sockets, engine threads       sampling
     policy      when and how much to draft, and which draft                         model, tasks
     draft       the draft engine: proposals, and branches drafted ahead             sampling, model, wire, policy

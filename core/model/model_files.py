@@ -61,7 +61,7 @@ def open_model(
     directory = resolve(path)
     config = ModelConfig.load(directory)
     if num_layers is not None:
-        config = replace(config, num_layers=num_layers)
+        config = replace(config, layers=config.layers[:num_layers])
     stored = DraftVocabulary.of_stored_head(directory)
     stored_ids, head_ids = (_head_ids(one, config) for one in (stored, vocabulary or stored))
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, target)

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.model.bfloat16 import Weight, widened
-from core.model.config import ModelConfig
+from core.model.config import ModelConfig, RopeConfig
 from core.model.cpu import bindings, build
 from core.model.draft_tokens import RUNNERS_UP, DraftToken, StopRule
 from core.model.pages import Span
-from core.model.rotary import Rotary
+from core.model.rotary import rotary_tables
 from core.model.tensors import LayerTensors, Matrix, Tensors
 
 _STRETCH = 1 << 24  # words of weights at once; what is not used is never touched
+_NO_WINDOW = 1 << 62  # tokens, more than any session has
 _LINE = 16  # words of a line of the caches, where a stretch begins lest vectors lie across two
 
 
@@ -41,17 +42,20 @@ class CompiledDecoder:
         self._room = np.empty(0, np.int32)
         head = tensors.head
         self._num_logits = len(head.weight)
-        rotary = Rotary(config)
+        embedding, tables = self._floats(tensors.embedding), self._tables(config)
+        layers = [
+            self._layer(layer, tables[plan.rope], plan.window)
+            for plan, layer in zip(config.layers, tensors.layers(), strict=True)
+        ]
         self.model = bindings.Model(
-            embedding=self._floats(tensors.embedding),
-            cos=self._floats(rotary.cos),
-            sin=self._floats(rotary.sin),
-            layers=(bindings.Layer * config.num_layers)(*map(self._layer, tensors.layers())),
+            embedding=embedding,
+            layers=(bindings.Layer * config.num_layers)(*layers),
             norm=self._floats(tensors.norm),
             head=self._matrix(head),
             head_ids=None if tensors.head_ids is None else self._address(tensors.head_ids),
             cache=self._address(cache),
             eps=config.norm_eps,
+            query_scalar=config.query_scalar,
             num_layers=config.num_layers,
             hidden=config.hidden_size,
             num_gates=config.intermediate_size,
@@ -60,6 +64,7 @@ class CompiledDecoder:
             head_dim=config.head_dim,
             num_pages=cache.shape[2],
             in_bf16=cache.dtype == np.uint16,
+            gelu_tanh=config.activation == "gelu_tanh",
             threads=min(threads or self.kernels.omp_get_max_threads(), len(os.sched_getaffinity(0))),
         )
 
@@ -104,15 +109,27 @@ class CompiledDecoder:
         ]
         return [found[line::lines] for line in range(lines)]
 
-    def _layer(self, layer: LayerTensors) -> bindings.Layer:
+    def _tables(self, config: ModelConfig) -> dict[RopeConfig, tuple[int, int]]:
+        """The cosines and sines of every rotary embedding of the model."""
+        return {
+            rope: (self._floats(rotary.cos), self._floats(rotary.sin)) for rope, rotary in rotary_tables(config).items()
+        }
+
+    def _layer(self, layer: LayerTensors, rotary: tuple[int, int], window: int | None) -> bindings.Layer:
+        cos, sin = rotary
         return bindings.Layer(
             norm=self._floats(layer.norm),
             qkv=self._matrix(layer.qkv),
-            qk_norm=None if layer.qk_norm is None else self._floats(layer.qk_norm),
+            qk_norm=self._optional(layer.qk_norm),
             out=self._matrix(layer.out),
+            attention_out_norm=self._optional(layer.attention_out_norm),
             mlp_norm=self._floats(layer.mlp_norm),
             gate_up=self._matrix(layer.gate_up),
             down=self._matrix(layer.down),
+            mlp_out_norm=self._optional(layer.mlp_out_norm),
+            cos=cos,
+            sin=sin,
+            window=_NO_WINDOW if window is None else window,
         )
 
     def _matrix(self, matrix: Matrix) -> bindings.Matrix:
@@ -130,6 +147,9 @@ class CompiledDecoder:
         place, self._room = self._room[:size].reshape(packed.shape), self._room[size:]
         place[:] = packed
         return place
+
+    def _optional(self, weight: Weight | None) -> int | None:
+        return None if weight is None else self._floats(weight)
 
     def _floats(self, weight: Weight) -> int:
         return self._address(np.require(widened(weight), requirements=("C", "ALIGNED")))

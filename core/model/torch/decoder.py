@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from core.model.bfloat16 import Weight
-from core.model.config import ModelConfig
+from core.model.config import LayerPlan, ModelConfig
 from core.model.draft_tokens import DraftToken, StopRule, draft_tokens
 from core.model.pages import Span
 from core.model.tensor_views import as_tensor
@@ -54,7 +54,7 @@ class TorchDecoder:
         self._head = head
         self._cache = cache
         num_pages, replayed = cache.shape[2] - 1, record is not None
-        layouts = PageTableLayouts(num_pages) if flash else _tiles(config, cache, replayed=replayed)
+        layouts = PageTableLayouts(num_pages) if flash else _tiles(config, cache)
         self._planner = Planner(layouts, num_pages, cache.device, replayed=replayed)
         self._run: Run = self._launch if record is None else Graphs(self._launch, record)
         self._row_step = 1 if record is None else _ROW_STEP
@@ -67,7 +67,9 @@ class TorchDecoder:
         def there(array: Weight) -> torch.Tensor:
             return as_tensor(array).to(cache.device)
 
-        layers = [_layer(layer, there, exact=exact) for layer in tensors.layers()]
+        layers = [
+            _layer(plan, layer, there, exact=exact) for plan, layer in zip(config.layers, tensors.layers(), strict=True)
+        ]
         transformer = Transformer(config, there(tensors.embedding), layers, there(tensors.norm))
         head, ids = _linear(tensors.head, there, exact=exact), tensors.head_ids
         flash = not exact and cache.device.type == "cuda" and installed(config, cache.dtype, cache.device) is not None
@@ -133,22 +135,28 @@ def _scored(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     return logits[:rows, :ids].float() + noise
 
 
-def _tiles(config: ModelConfig, cache: torch.Tensor, *, replayed: bool) -> Layouts:
-    heads_per_kv_head, page_bytes = config.num_heads // config.num_kv_heads, cache[0, :, 0].nbytes
-    own = (heads_per_kv_head, config.context, cache.shape[2] - 1, page_bytes)
-    return TileLayouts(*own, cache.dtype, cache.device, replayed=replayed)
+def _tiles(config: ModelConfig, cache: torch.Tensor) -> Layouts:
+    windows = dict.fromkeys(layer.window for layer in config.layers)
+    return TileLayouts(config.num_heads // config.num_kv_heads, config.context, windows, cache.dtype, cache.device)
 
 
-def _layer(layer: LayerTensors, there: Callable[[Weight], torch.Tensor], *, exact: bool) -> Layer:
+def _layer(plan: LayerPlan, layer: LayerTensors, there: Callable[[Weight], torch.Tensor], *, exact: bool) -> Layer:
     """`there` brings what NumPy holds to the device."""
+
+    def there_or_none(weight: Weight | None) -> torch.Tensor | None:
+        return None if weight is None else there(weight)
+
     return Layer(
-        input_norm=there(layer.norm),
+        plan=plan,
+        norm=there(layer.norm),
         qkv=_linear(layer.qkv, there, exact=exact),
-        qk_norm=None if layer.qk_norm is None else there(layer.qk_norm),
+        qk_norm=there_or_none(layer.qk_norm),
         out=_linear(layer.out, there, exact=exact),
+        attention_out_norm=there_or_none(layer.attention_out_norm),
         mlp_norm=there(layer.mlp_norm),
         gate_up=_linear(layer.gate_up, there, exact=exact),
         down=_linear(layer.down, there, exact=exact),
+        mlp_out_norm=there_or_none(layer.mlp_out_norm),
     )
 
 

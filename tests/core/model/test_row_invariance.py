@@ -11,7 +11,6 @@ import torch
 
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from core.model.torch import attention
 from tests.core.model.random_models import feed, fresh, random_tokens, save_model
 
 GEOMETRIES: dict[str, dict[str, object]] = {
@@ -45,6 +44,20 @@ GEOMETRIES: dict[str, dict[str, object]] = {
         "num_key_value_heads": 3,
         "head_dim": 20,
         "vocab_size": 301,
+    },
+    "windows of less than a page": {
+        "model_type": "gemma3_text",
+        "sliding_window": 40,
+        "head_dim": 24,
+        "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "vocab_size": 301,
+    },
+    "windows of more than a page": {
+        "model_type": "phi3",
+        "sliding_window": 75,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
     },
 }
 LENGTH = 142
@@ -104,11 +117,7 @@ def test_one_to_eight_rows_across_page_edges(
         model.close(1)
 
 
-@pytest.mark.parametrize("worth_a_call", [0, 1 << 60], ids=["read in place", "gathered"])
-def test_beside_seven_sessions_of_other_lengths(
-    model: CausalLM, tokens: list[int], wanted: torch.Tensor, worth_a_call: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attention, "_WORTH_A_CALL", worth_a_call)
+def test_beside_seven_sessions_of_other_lengths(model: CausalLM, tokens: list[int], wanted: torch.Tensor) -> None:
     check_beside_others(model, tokens, wanted, start=40)
 
 

@@ -51,14 +51,18 @@ def in_loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("level", build.LEVELS)
-@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [("llama", {}), ("qwen3", {}), ("gemma3_text", {"sliding_window": 40, "head_dim": 32})],
+    ids=["llama", "qwen3", "gemma3"],
+)
 def test_every_level_has_the_logits_of_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str, model_type: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str, model_type: str, changes: dict[str, object]
 ) -> None:
     if level == "amx" or not build._features().issuperset(build.LEVELS[level]):
         pytest.skip("this processor is a lesser one")
     monkeypatch.setattr(build, "level", lambda: level)
-    save_model(tmp_path, model_type)
+    save_model(tmp_path, model_type, **changes)
     models = [loaded(tmp_path, compiled=one) for one in (True, False)]
     for model in models:
         model.open(0)
