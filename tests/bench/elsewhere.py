@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from train_jobs.family.corpora import TASKS
+from tests.family.corpora import TASKS
 from train_jobs.findings import Findings, SlotFindings
 
 FINDINGS = Path("retrain-family/findings.json")

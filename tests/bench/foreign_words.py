@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from core.tasks.names import telling_words
 from tests.bench.items import SEED
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 _PROMPTS = 120  # of each task, to find its words in
 _KNOWN = 16  # words of a task

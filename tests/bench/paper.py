@@ -35,7 +35,7 @@ from tests.bench.paper_plot import plot
 from tests.bench.paper_tables import as_json, by_kind, by_task, page, rows
 from tests.bench.replays import TEMPERATURES, measure, shipped
 from tests.bench.stress import prompts
-from train_jobs.family.corpora import TASKS
+from tests.family.corpora import TASKS
 
 RESULTS = Path(__file__).parent / "results"
 

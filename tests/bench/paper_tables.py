@@ -34,7 +34,7 @@ from tests.bench.policies import (
 )
 from tests.bench.replays import TEMPERATURES, Trial
 from tests.bench.stress import GENERATED, KINDS
-from train_jobs.family.corpora import TASKS
+from tests.family.corpora import TASKS
 
 FIGURES: dict[Figure, str] = {"acceptance_rate": "acceptance rate", "tokens_per_pass": "tokens per target pass"}
 ALL = "all"

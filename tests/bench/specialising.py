@@ -52,7 +52,7 @@ from train_jobs.config import load_config
 from train_jobs.models import model_directory, replay_terms
 from train_jobs.workspace import Workspace
 
-CONFIG = Path("train_jobs/configs/family.yaml")
+CONFIG = Path("tests/family/retrain.yaml")
 RANK = 32  # of adapters
 _HEAD = 32  # weights per attention head of a draft begun at random, as in the shipped one
 _EVALUATIONS = 4  # of a training run

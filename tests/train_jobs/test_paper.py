@@ -30,7 +30,7 @@ from tests.bench.policies import (
 )
 from tests.bench.replays import TEMPERATURES, Trial, measure, shipped
 from tests.bench.stress import ADVERSARIAL, GENERATED, KINDS, MIXED_DOMAIN, REWORDED, Prompt
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 PER_KIND = len(TASKS)
 
