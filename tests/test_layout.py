@@ -152,7 +152,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "serve_app.operations",
         "serve_app.terminal",
     },
-    "train_jobs.family": set(),
     "train_jobs.report": {"train_jobs.findings"},
 }
 

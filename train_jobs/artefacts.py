@@ -25,13 +25,13 @@ from core.tasks import GENERAL
 from core.tasks.clustering import TaskPartition
 from core.tasks.embedding import Matrix
 from core.traces.store import Trace, traces_of
-from train_jobs.findings import KPoint, LossPoint, PairsPoint, RunTime
+from train_jobs.findings import RunTime
 
 Split = Literal["train", "stop", "promotion", "test"]
 SPLITS: tuple[Split, ...] = ("train", "stop", "promotion", "test")
 HELD_OUT = SPLITS[1:]  # one for early stopping, one for promotion, one for the reported figures
 SplitCounts = dict[Split, dict[int, AcceptanceCounts]]  # by number of the trace in its split
-CHANGES, ROUTING, WINNERS, CURVES, LIVE = "changes.json", "routing.json", "winners.json", "curves.json", "live.json"
+CHANGES, ROUTING, WINNERS, LIVE = "changes.json", "routing.json", "winners.json", "live.json"
 _BASES, _RANKS = "bases.json", "ranks.json"
 
 _Value = TypeVar("_Value")
@@ -245,11 +245,3 @@ class Winners(msgspec.Struct, frozen=True, kw_only=True):
         """The slot whose candidate serves this one: itself, or `general` where the best single draft does."""
         winner = self.slots.get(slot)
         return slot if winner is not None and winner.directory != self.general.directory else GENERAL
-
-
-class StudyCurves(msgspec.Struct, frozen=True, kw_only=True):
-    """Acceptance by answers, by tasks and by loss; without studies, `ks` holds the clustering scores alone."""
-
-    pairs: list[PairsPoint]
-    ks: list[KPoint]
-    losses: list[LossPoint]

@@ -79,7 +79,7 @@ class Commands:
     ) -> None:
         """Find the tasks in prompts, train a draft for each, and publish the drafts that beat those in service.
 
-        There are eight stages: collect, partition, align, router, evaluate, publish, study, report; `taskspec stage
+        There are seven stages: collect, partition, align, router, evaluate, publish, report; `taskspec stage
         --help` describes each. They run on a Ray of their own on this machine, and a progress view estimates the time
         left: minutes with train_jobs/configs/smoke.yaml on two cores, hours with a large target. The last lines give
         the report's path (one HTML page, with the same figures as JSON beside it) and what was published. Services
@@ -133,8 +133,6 @@ class Commands:
         - `evaluate`: compare all drafts on held-out prompts, and choose one for each slot
 
         - `publish`: make the chosen drafts the live bundle
-
-        - `study`: measure the curves that the YAML lists under `studies`
 
         - `report`: write one HTML page with plots, and the same figures as JSON
 

@@ -8,6 +8,7 @@ import msgspec
 
 from core.atomic_files import replace
 from core.confidence_intervals import Difference
+from core.tasks.clustering import KScore
 from core.tasks.identity import TaskChange
 
 
@@ -50,35 +51,8 @@ class SlotFindings(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class PairsPoint(msgspec.Struct, frozen=True):
-    """Held-out acceptance of an adapter after training on `pairs` answers: at the best step, at the last, at none."""
-
-    pairs: int
-    stopped: float
-    unstopped: float
-    base: float | None = None
-
-
-class LossPoint(msgspec.Struct, frozen=True):
-    """Test acceptance of bases trained with a loss: of every seed, and all together over the first loss."""
-
-    loss: str
-    acceptance: list[float]
-    versus_first: Difference | None
-
-
-class KPoint(msgspec.Struct, frozen=True):
-    """Clustering scores of k tasks, and test acceptance of k adapters, where measured."""
-
-    k: int
-    silhouette: float | None
-    permuted_silhouette: float | None
-    reappearance: float | None
-    acceptance: float | None
-
-
 class ClassifierFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A router or a baseline: share of correct predictions on test prompts and on reworded ones, and times."""
+    """A router: share of correct predictions on test prompts and on reworded ones, and times of one prompt."""
 
     name: str
     agreement: float
@@ -130,11 +104,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     slots: list[SlotFindings]
     served: list[PublishedFigures]
     routing: Routing | None
-    pairs: list[PairsPoint]
-    ks: list[KPoint]
+    ks: list[KScore]
     runs: list[RunTime]
     seconds: dict[str, float]
-    losses: list[LossPoint] = []
     changes: list[TaskChange] = []
 
     def save(self, file: Path) -> None:

@@ -16,12 +16,10 @@ from core.text.prompt_files import read_prompts
 from core.text.prompts import Prompt
 from core.text.tokenizer import Tokenizer
 from core.traces.store import Trace
-from train_jobs.family.corpora import general_texts
 
-FAMILY_GENERAL = "family:general"
 _SYSTEM_PROMPTS = ("You are a helpful assistant.", "Answer briefly.", "You help people with their questions.")
 _ORDINARY = Rendering()
-_APART = 0.2  # share of general prompts kept for the threshold, and again for the report
+_SET_APART = 0.2  # share of general prompts for the threshold, and again for the report
 _FEWEST_GENERAL = 5
 
 
@@ -52,42 +50,25 @@ def of_traces(traces: Sequence[Trace], tasks: Iterable[str], tokenizer: Tokenize
 def reworded(prompts: Sequence[LabelledPrompt], seed: int, rules: Rules, tokenizer: Tokenizer) -> list[LabelledPrompt]:
     """The same requests in other words, in the forms that clients send."""
     rng = Random(f"reworded/{seed}")
-    return [_sent(reword(text, seed, rules), task, rng, tokenizer) for text, _, task in prompts]
+    return [_as_sent(reword(text, seed, rules), task, rng, tokenizer) for text, _, task in prompts]
 
 
-def general_prompts(source: str | None, count: int, tokenizer: Tokenizer) -> GeneralPrompts:
-    """Prompts of no task from the family (`count` for training) or a JSONL file; none without a source.
+def general_prompts(file: Path | None, tokenizer: Tokenizer) -> GeneralPrompts:
+    """The prompts of no task in a JSONL file; none without a file.
 
     Raises `ConfigError` for a file that cannot be read or holds too few prompts.
     """
-    if source is None:
+    if file is None:
         return GeneralPrompts([], [], [])
-    if source == FAMILY_GENERAL:
-        apart = max(_FEWEST_GENERAL, round(_APART * count))
-        return GeneralPrompts(
-            *(_family(n, split, tokenizer) for n, split in ((count, "train"), (apart, "validation"), (apart, "test")))
-        )
-    found = [_of_file(prompt, tokenizer) for prompt in read_prompts(Path(source))]
-    if len(found) < _FEWEST_GENERAL:
-        raise ConfigError(f"{source} holds {len(found)} prompts; write at least {_FEWEST_GENERAL}, or `general: null`")
-    Random(0).shuffle(found)
-    apart = max(1, round(_APART * len(found)))
-    return GeneralPrompts(found[2 * apart :], found[:apart], found[apart : 2 * apart])
+    prompts = [_of_file(prompt, tokenizer) for prompt in read_prompts(file)]
+    if len(prompts) < _FEWEST_GENERAL:
+        raise ConfigError(f"{file} holds {len(prompts)} prompts; write at least {_FEWEST_GENERAL}, or `general: null`")
+    Random(0).shuffle(prompts)
+    apart = max(1, round(_SET_APART * len(prompts)))
+    return GeneralPrompts(prompts[2 * apart :], prompts[:apart], prompts[apart : 2 * apart])
 
 
-def _family(count: int, split: str, tokenizer: Tokenizer) -> list[LabelledPrompt]:
-    """General texts as prompts: the request, the text, or a piece of it. Each split has its own seed."""
-    rng = Random(f"general/{split}")
-    found = []
-    for item in general_texts(count, rng.randrange(2**31)):
-        words = item.answer.split(" ")
-        start = rng.randrange(len(words))
-        piece = " ".join(words[start : start + rng.randint(3, 60)])
-        found.append(_sent(rng.choice((item.prompt, item.answer, piece)), GENERAL, rng, tokenizer))
-    return found
-
-
-def _sent(text: str, task: str, rng: Random, tokenizer: Tokenizer) -> LabelledPrompt:
+def _as_sent(text: str, task: str, rng: Random, tokenizer: Tokenizer) -> LabelledPrompt:
     """A prompt in one of the forms that clients send: mostly one chat message, some with a system prompt, some bare."""
     form = rng.random()
     system = [{"role": "system", "content": rng.choice(_SYSTEM_PROMPTS)}] if form < 0.3 else []

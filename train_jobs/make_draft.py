@@ -80,7 +80,7 @@ def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
     if learns_in_memory(config):
         raise ConfigError(
             f"collect.traces: the answers in {config.collect.traces} are kept in memory, and what a draft is made from "
-            "stays on a disk: write `files` or `family` in place of `traces`"
+            "stays on a disk: write `files` in place of `traces`"
         )
     config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).absolute())})
     with exclusive(config.work), Progress(console, ("collect", "draft")) as progress:

@@ -18,7 +18,7 @@ from train_jobs.in_memory import forgetting, prepare, results
 from train_jobs.outcome import Outcome, SlotDecision
 from train_jobs.progress import Progress
 from train_jobs.report.page import PAGE
-from train_jobs.stages import StageName, align, collect, evaluate, partition, publish, report, router, study
+from train_jobs.stages import StageName, align, collect, evaluate, partition, publish, report, router
 from train_jobs.workspace import Workspace
 
 _RUN: dict[StageName, Callable[[Workspace, Progress], None]] = {
@@ -28,7 +28,6 @@ _RUN: dict[StageName, Callable[[Workspace, Progress], None]] = {
     "router": router.run,
     "evaluate": evaluate.run,
     "publish": publish.run,
-    "study": study.run,
     "report": report.run,
 }
 

@@ -1,4 +1,4 @@
-"""Scoring of drafts on held-out traces, spread over the cluster; used by the stages evaluate and study."""
+"""Scoring of drafts on held-out traces, spread over the cluster."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from core.tasks.identity import TaskCentroids, TaskChange
 from core.traces.store import Trace
 from train_jobs.artefacts import (
     CHANGES,
-    CURVES,
     LIVE,
     ROUTING,
     WINNERS,
@@ -23,7 +22,6 @@ from train_jobs.artefacts import (
     LiveDrafts,
     Scores,
     Split,
-    StudyCurves,
     TaskAssignment,
     Winners,
     load_embeddings,
@@ -100,9 +98,6 @@ class Workspace:
         """The bundle that was published."""
         return (self._directory("publish") / "version").read_text()
 
-    def curves(self) -> StudyCurves:
-        return read_json(self._directory("study") / CURVES, StudyCurves)
-
     def unfinished(self, before: StageName) -> list[StageName]:
         """Stages before this one that are not done for the present configuration."""
         return [name for name in STAGES[: STAGES.index(before)] if not self.steps[name].done]
@@ -122,13 +117,12 @@ def _steps(config: RetrainConfig) -> dict[StageName, CachedStep]:
     partition = CachedStep(work / "partition", _inputs(config.partition), collect.key)
     draft = fingerprint(model_directory(config.draft))
     align = CachedStep(work / "align", _inputs(config.align), draft, partition.key)
-    general = _file_or_nothing(Path(config.router.general)) if config.router.general else []
+    general = _file_or_nothing(config.router.general)
     router = CachedStep(work / "router", _inputs(config.router), general, partition.key)
     evaluate = CachedStep(work / "evaluate", _inputs(config.evaluate), align.key)
     publish = CachedStep(work / "publish", str(config.bundles), _inputs(config.publish), evaluate.key, router.key)
-    study = CachedStep(work / "study", _inputs(config.studies), align.key)
-    report = CachedStep(work / "report", publish.key, study.key)
-    return dict(zip(STAGES, (collect, partition, align, router, evaluate, publish, study, report), strict=True))
+    report = CachedStep(work / "report", publish.key)
+    return dict(zip(STAGES, (collect, partition, align, router, evaluate, publish, report), strict=True))
 
 
 def _inputs(section: Section) -> dict[str, Any]:

@@ -24,9 +24,9 @@ import pytest
 from core.bundle.store import open_live, open_version
 from core.tasks.identity import TaskCentroids, TaskChange, compare
 from tests.eventually import eventually
+from tests.family.corpora import TASKS
 from tests.serve_app.command import ROOT
 from tests.serve_app.traffic import PATIENCE, Answer, Span, Traffic, gain, prompts
-from train_jobs.family.corpora import TASKS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # half an hour: two retrainings beside a service
 

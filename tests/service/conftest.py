@@ -29,9 +29,9 @@ from serve_app.deployments.deploy.bundle_applications import bundle_targets
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port, on_loopback
 from tests.eventually import PATIENCE, eventually
+from tests.family.corpora import TASKS, Item, items
 from tests.service import adversarial, misled_router, unhurried_verifier
 from tests.service.misled_router import ASTRAY
-from train_jobs.family.corpora import TASKS, Item, items
 
 ADVERSARIAL = "adversarial"
 LATE = "late"  # known, but its pool is not deployed when the service starts

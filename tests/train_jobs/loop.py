@@ -24,6 +24,7 @@ from core.tasks.clustering import find_tasks
 from core.tasks.embedding import PACKAGED, sentence_encoder
 from core.tasks.identity import TaskCentroids
 from tests.core.family_records import TERMS, TOKENIZER, answered, requests, target
+from tests.family.prompts import write_general
 from tests.serve_app.command import Command
 from tests.serve_app.traffic import Answer, Flow, Span, Traffic, prompts
 from train_jobs.config import RetrainConfig, load_config
@@ -85,7 +86,7 @@ def run(directory: Path) -> Loop:
     places = {name: directory / name for name in PLACES}
     service, later = directory / "service.yaml", directory / "later.yaml"
     service.write_text(yaml.safe_dump(_service(places)))
-    later.write_text(yaml.safe_dump(_later(places)))
+    later.write_text(yaml.safe_dump(_later(places, write_general(directory / "general.jsonl", 100))))
     config = load_config(later)
     first = first_bundle(config, directory / "made")
     serving, watching = Command(directory, "serve", "--port", "0", "--config", str(service)), None
@@ -185,7 +186,7 @@ def _service(places: dict[str, Path]) -> dict[str, Any]:
     }
 
 
-def _later(places: dict[str, Path]) -> dict[str, Any]:
+def _later(places: dict[str, Path], general: Path) -> dict[str, Any]:
     answers = {"reference": ANSWERS, "recent": ANSWERS, "min_answers": ANSWERS}
     return {
         "target": {"model": "family:target"},
@@ -195,7 +196,7 @@ def _later(places: dict[str, Path]) -> dict[str, Any]:
         "collect": {"traces": str(places["traces"]), "most": ANSWERS},
         "partition": {"embedder": PACKAGED, "max_k": 4},
         "align": {"base_steps": 0, "ranks": [8], "steps": 30, "evaluate_every": 30, "budget": 1024},
-        "router": {"general_prompts": 60, "steps": 60, "batch": 32, "longest": 24, "baselines": False},
+        "router": {"general": str(general), "steps": 60, "batch": 32, "longest": 24},
         "publish": {"live": False},
         "watch": {"every_s": 1} | answers,
     }

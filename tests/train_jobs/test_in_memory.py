@@ -116,7 +116,7 @@ def test_a_single_stage_and_a_draft_from_such_answers_are_refused(memory: Path) 
     settings = config(memory)
     with pytest.raises(ConfigError, match="a stage alone would leave some behind: use `taskspec retrain`"):
         retrain(settings, ("collect",), CONSOLE)
-    with pytest.raises(ConfigError, match=r"collect\.traces: .* write `files` or `family` in place of `traces`"):
+    with pytest.raises(ConfigError, match=r"collect\.traces: .* write `files` in place of `traces`"):
         make_draft(settings, CONSOLE)
     assert not settings.work.exists()
 
@@ -148,7 +148,7 @@ def test_however_it_ends_only_the_report_is_left_in_a_private_directory(
 
 def test_what_a_killed_run_left_is_gone_after_the_next(memory: Path) -> None:
     settings = config(memory)
-    for name in ("collect", "partition", "study"):
+    for name in ("collect", "partition", "evaluate"):
         (settings.work / name).mkdir(parents=True)
         (settings.work / name / "left").write_text("a prompt")
     with pytest.raises(ConfigError, match="collect: no prompts for"):

@@ -109,7 +109,7 @@ def known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def test_what_a_person_can_mend_reaches_them_and_the_command_fails_as_the_job_did(
     known: Cluster, tmp_path: Path
 ) -> None:
-    file = config(tmp_path, family=None, files=["absent.jsonl"])
+    file = config(tmp_path, files=["absent.jsonl"])
     ended = submitted(Command(tmp_path, "retrain", "--config", str(file), "--address", known.url))
     assert ended.code == 1, ended.err
     assert f"taskspec: {ROOT / 'absent.jsonl'} cannot be read: No such file or directory\n" in ended.out
@@ -172,12 +172,12 @@ def test_an_address_without_a_dashboard_is_told_in_a_line(address: str) -> None:
 def test_paths_become_absolute_and_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "draft").mkdir()
-    given = RetrainConfig(**SMALL | {"draft": "draft", "collect": {"files": ["p.jsonl"]}, "work": "/shared/../work"})
+    changes: dict[str, Any] = {"draft": "draft", "router": {"general": "g.jsonl"}, "collect": {"files": ["p.jsonl"]}}
+    given = RetrainConfig(**SMALL | changes | {"work": "/shared/../work"})
     found = given.anchored()
-    assert found.collect.files == (tmp_path / "p.jsonl",)
+    assert (found.collect.files, found.router.general) == ((tmp_path / "p.jsonl",), tmp_path / "g.jsonl")
     assert (found.work, found.bundles) == (Path("/shared/../work"), tmp_path / "bundles")
     assert (found.draft, found.target, found.partition) == (str(tmp_path / "draft"), given.target, given.partition)
-    assert found.router.general == "family:general"
 
 
 def test_the_job_alone_says_what_submits_it(

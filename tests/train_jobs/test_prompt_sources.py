@@ -14,6 +14,7 @@ from core.family import TARGET_DIR
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import load_tokenizer
 from core.traces.store import Trace, TraceStore
+from tests.family.prompts import write_prompts
 from train_jobs.artefacts import SPLITS
 from train_jobs.config import CollectConfig, RetrainConfig, TargetConfig
 from train_jobs.prompt_sources import gather, held_out_per_task
@@ -68,16 +69,23 @@ def test_as_many_are_held_out_as_the_effect_needs(tmp_path: Path) -> None:
     assert 30 <= held_out[0] <= 50
     assert held_out[1] == pytest.approx(10 * held_out_per_task(0.05), rel=0.15)
     assert {trace.prompt_ids for trace in few["train"]} <= {trace.prompt_ids for trace in many["train"]}
-    family = gather(config(family=40, family_tasks=("math",), effect=0.05), CONTEXT)
-    assert sum(len(family[split]) for split in SPLITS[1:]) == held_out_per_task(0.05)
 
 
-def test_the_familys_held_out_prompts_are_held_out_here_too() -> None:
-    parts = gather(config(family=40, family_tasks=("math", "logic"), held_out=30), CONTEXT)
-    assert len(parts["train"]) == 80
-    assert sum(len(parts[split]) for split in SPLITS[1:]) == 60
-    assert {trace.task for trace in parts["train"]} == {"math", "logic"}
-    assert {trace.params.temperature for trace in parts["train"]} == {0.0, 1.0}
+def test_prompts_of_a_file_keep_their_labels_and_their_temperatures_take_turns(tmp_path: Path) -> None:
+    file = write_prompts(tmp_path / "prompts.jsonl", ("math", "logic"), 50)
+    parts = gather(config(files=[file], held_out_share=0.3), CONTEXT)
+    assert sum(len(parts[split]) for split in SPLITS[1:]) == pytest.approx(30, abs=10)
+    assert {prompt.task for prompt in parts["train"]} == {"math", "logic"}
+    assert {prompt.params.temperature for prompt in parts["train"]} == {0.0, 1.0}
+
+
+def test_a_trace_without_output_teaches_nothing(tmp_path: Path) -> None:
+    law = SamplingParams(seed=3, max_tokens=9)
+    traces = [Trace(prompt_ids=(number, 7), output_ids=(5,) * (number % 2), params=law) for number in range(200)]
+    TraceStore(tmp_path).append(traces)
+    parts = gather(config(traces=tmp_path), CONTEXT)
+    assert sum(map(len, parts.values())) == 100
+    assert all(trace.prompt_ids[0] % 2 for split in SPLITS for trace in parts[split])
 
 
 def test_traces_come_with_their_answers(tmp_path: Path) -> None:
@@ -120,7 +128,7 @@ def test_what_leaves_no_room_for_an_answer_is_dropped(tmp_path: Path) -> None:
     prompts = ["short " + str(number) for number in range(100)] + ["long " * 40]
     parts = gather(config(files=[jsonl(tmp_path, prompts)]), 40)
     assert sum(map(len, parts.values())) == 100
-    assert all(trace.prompt_length + trace.params.max_tokens <= 40 for split in SPLITS for trace in parts[split])
+    assert all(len(prompt.prompt_ids) + prompt.params.max_tokens <= 40 for split in SPLITS for prompt in parts[split])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +136,6 @@ def test_what_leaves_no_room_for_an_answer_is_dropped(tmp_path: Path) -> None:
     [
         ({"traces": Path("nowhere")}, "`taskspec traces import` makes one"),
         ({"files": [Path("nowhere.jsonl")]}, "nowhere.jsonl cannot be read"),
-        ({"family": 10, "family_tasks": ("maths",)}, "the family has no task maths; write some of math"),
     ],
 )
 def test_what_is_missing_is_named(collect: dict[str, Any], said: str) -> None:

@@ -19,8 +19,8 @@ from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.traces.record import Record
 from tests.core.family_records import TERMS, answered, requests
+from tests.family.corpora import TASKS, items
 from train_jobs.config import load_config
-from train_jobs.family.corpora import TASKS, items
 
 PER_TASK = 14
 SEED = 77
@@ -92,7 +92,7 @@ def test_prompts_of_the_tasks_seldom_go_to_general() -> None:
 
 
 def test_the_bundle_is_for_the_shipped_models() -> None:
-    config = load_config(ROOT / "train_jobs" / "configs" / "family.yaml")
+    config = load_config(ROOT / "tests" / "family" / "retrain.yaml")
     assert (ROOT / config.bundles).resolve() == Path(locate("family:bundle")).resolve()
     assert bundle().manifest.target == config.target.model
     assert bundle().manifest.draft == config.draft

@@ -20,7 +20,7 @@ def work(directory: Path, **sections: Any) -> Workspace:
         "draft": "family:draft",
         "work": directory / "work",
         "bundles": directory / "bundles",
-        "collect": {"family": 60},
+        "collect": {"files": ["prompts.jsonl"]},
     }
     return Workspace(RetrainConfig.model_validate(settings | sections))
 
@@ -28,10 +28,9 @@ def work(directory: Path, **sections: Any) -> Workspace:
 @pytest.mark.parametrize(
     ("changes", "again"),
     [
-        ({"align": {"ranks": [8]}}, {"align", "evaluate", "publish", "study", "report"}),
+        ({"align": {"ranks": [8]}}, {"align", "evaluate", "publish", "report"}),
         ({"router": {"steps": 5}}, {"router", "publish", "report"}),
-        ({"studies": {"ks": [2]}}, {"study", "report"}),
-        ({"collect": {"family": 61}}, set(STAGES)),
+        ({"collect": {"files": ["prompts.jsonl"], "most": 61}}, set(STAGES)),
         ({"align": {"worker": {"num_cpus": 2}}}, set()),
     ],
 )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.atomic_files import replace
-from train_jobs.findings import Candidate, Findings, KPoint, Pooled, RunTime, SlotFindings
+from train_jobs.findings import Candidate, Findings, Pooled, RunTime, SlotFindings
 from train_jobs.report import wording
 
 PAGE, FINDINGS = "report.html", "findings.json"
@@ -51,7 +51,6 @@ def _page(findings: Findings, drawn: dict[str, bytes]) -> str:
         everything=_everything(findings.slots),
         present={pooled.name for slot in findings.slots for pooled in slot.pooled},
         better=_better(findings.slots),
-        studied_k=_any_acceptance(findings.ks),
         busiest=_busiest(findings.runs),
         together=sum(run.ended - run.began for run in findings.runs),
         elapsed=_elapsed(findings.runs),
@@ -71,10 +70,6 @@ def _better(slots: Sequence[SlotFindings]) -> int:
     """Number of tasks whose own adapter is significantly better than the base."""
     own = (pooled for slot in slots if slot.task != _ALL for pooled in slot.pooled if pooled.name == "task")
     return sum(pooled.versus_base is not None and pooled.versus_base.better for pooled in own)
-
-
-def _any_acceptance(ks: Sequence[KPoint]) -> bool:
-    return any(point.acceptance is not None for point in ks)
 
 
 def _busiest(runs: Sequence[RunTime]) -> int:

@@ -10,7 +10,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from train_jobs.findings import Findings, KPoint, PairsPoint, Pooled, PublishedFigures, Routing, SlotFindings
+from core.tasks.clustering import REAPPEARS, KScore
+from train_jobs.findings import Findings, Pooled, PublishedFigures, Routing, SlotFindings
 from train_jobs.report.drawing import ALL, COLOURS, FAINT, FILL, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
 from train_jobs.report.drawing import task_labels as labels_of
 from train_jobs.report.run_plots import curves, gantt
@@ -27,10 +28,8 @@ def plots(findings: Findings) -> dict[str, bytes]:
         "times": _times(findings.seconds),
         "drafts": _drafts(findings.slots, labels),
         "served": _served(findings.served),
-        "pairs": _pairs(findings.pairs),
         "k-silhouette": _k_silhouette(ks, findings.k),
         "k-reappearance": _k_reappearance(ks, findings.k),
-        "k-acceptance": _k_acceptance(ks, findings.k),
         "confusion": _confusion(findings.routing, labels),
         "curves": curves(findings.runs, list(labels.values())),
         "runs": gantt(findings.runs, list(labels.values())),
@@ -152,68 +151,34 @@ def _draw_end(axes: Axes, value: float, row: int, colour: str, *, left: bool, wo
     )
 
 
-def _pairs(points: Sequence[PairsPoint]) -> bytes | None:
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        counts, colour = [point.pairs for point in points], COLOURS["task"]
-        stopped, unstopped = [point.stopped for point in points], [point.unstopped for point in points]
-        axes.plot(counts, stopped, "o-", color=colour, markersize=4)
-        axes.plot(counts, unstopped, "o--", color=FAINT, markersize=4, markerfacecolor="white")
-        _end(axes, counts[-1], stopped[-1], "with early stop", colour, 5)
-        _end(axes, counts[-1], unstopped[-1], "without", FAINT, -5)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(counts, [f"{count:,}" for count in counts])
-        axes.minorticks_off()
-        axes.set_xlabel("answers learned from")
-        axes.set_ylabel("held-out acceptance rate")
-
-    return drawn(WIDE, 2.6, draw) if points else None
+def _k_silhouette(ks: Sequence[KScore], chosen: int) -> bytes | None:
+    silhouettes = [(score.k, score.silhouette) for score in ks]
+    permuted = [(score.k, score.permuted_silhouette) for score in ks]
+    return _by_k({"prompts": silhouettes, "permuted": permuted}, chosen, "silhouette")
 
 
-def _end(axes: Axes, x: float, y: float, text: str, colour: str, rise: int = 0) -> None:
-    """Text beside the last point of a line."""
-    axes.annotate(text, (x, y), xytext=(7, rise), textcoords="offset points", va="center", color=colour)
+def _k_reappearance(ks: Sequence[KScore], chosen: int) -> bytes | None:
+    agreement = [(score.k, score.reappearance) for score in ks]
+    return _by_k({"halves": agreement, "needed": [(k, REAPPEARS) for k, _ in agreement]}, chosen, "agreement of halves")
 
 
-def _k_silhouette(ks: Sequence[KPoint], chosen: int) -> bytes | None:
-    real = [(point.k, point.silhouette) for point in ks if point.silhouette is not None]
-    permuted = [(point.k, point.permuted_silhouette) for point in ks if point.permuted_silhouette is not None]
-    return _by_k({"prompts": real, "permuted": permuted}, chosen, "silhouette", INK)
-
-
-def _k_reappearance(ks: Sequence[KPoint], chosen: int) -> bytes | None:
-    from core.tasks.clustering import REAPPEARS
-
-    found = [(point.k, point.reappearance) for point in ks if point.reappearance is not None]
-    needed = [(k, REAPPEARS) for k, _ in found]
-    return _by_k({"halves": found, "needed": needed}, chosen, "agreement of two halves", INK)
-
-
-def _k_acceptance(ks: Sequence[KPoint], chosen: int) -> bytes | None:
-    found = [(point.k, point.acceptance) for point in ks if point.acceptance is not None]
-    return _by_k({"adapters": found}, chosen, "acceptance rate of k adapters", COLOURS["task"])
-
-
-def _by_k(lines: dict[str, _Points], chosen: int, what: str, colour: str) -> bytes | None:
+def _by_k(lines: dict[str, _Points], chosen: int, title: str) -> bytes | None:
     """The first line is the figure itself, the second its baseline."""
-    there = {name: points for name, points in lines.items() if points}
+    figure_line, _ = lines.values()
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for place, (name, points) in enumerate(there.items()):
-            ink, dash = (FAINT, "--") if place else (colour, "o-")
-            axes.plot(*zip(*points, strict=True), dash, color=ink, markersize=3.5)
-            if len(there) > 1:
-                _end(axes, *points[-1], name, ink)
-        shown = sorted({k for points in there.values() for k, _ in points})
-        at = dict(next(iter(there.values()))).get(chosen)
-        if at is not None:
-            axes.plot(chosen, at, "o", color=colour, markersize=9, markerfacecolor="none", markeredgewidth=1.0)
-        axes.set_xticks(shown)
+        for (name, points), (ink, style) in zip(lines.items(), ((INK, "o-"), (FAINT, "--")), strict=True):
+            axes.plot(*zip(*points, strict=True), style, color=ink, markersize=3.5)
+            axes.annotate(name, points[-1], xytext=(7, 0), textcoords="offset points", va="center", color=ink)
+        for k, value in figure_line:
+            if k == chosen:
+                axes.plot(k, value, "o", color=INK, markersize=9, markerfacecolor="none", markeredgewidth=1.0)
+        axes.set_xticks([k for k, _ in figure_line])
         axes.set_xlabel("number of tasks k")
-        axes.set_title(what, pad=8)
+        axes.set_title(title, pad=8)
 
-    return drawn(NARROW, 2.1, draw) if there else None
+    return drawn(NARROW, 2.1, draw) if figure_line else None
 
 
 def _confusion(routing: Routing | None, labels: dict[str, str]) -> bytes | None:

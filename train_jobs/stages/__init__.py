@@ -10,5 +10,5 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-StageName = Literal["collect", "partition", "align", "router", "evaluate", "publish", "study", "report"]
+StageName = Literal["collect", "partition", "align", "router", "evaluate", "publish", "report"]
 STAGES: tuple[StageName, ...] = get_args(StageName)

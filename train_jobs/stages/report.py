@@ -49,7 +49,7 @@ class _FindingsBuilder:
         self._traces = {split: work.traces(split) for split in SPLITS}
 
     def findings(self, seconds: Mapping[str, float]) -> Findings:
-        work, curves, drafts = self._work, self._work.curves(), self._work.drafts()
+        work, drafts = self._work, self._work.drafts()
         temperatures = {trace.params.temperature for trace in self._traces["test"]}
         return Findings(
             target=work.config.target.model,
@@ -62,9 +62,7 @@ class _FindingsBuilder:
             + [self._slot(GENERAL, None)],
             served=[self._published_figures(temperature) for temperature in sorted(temperatures)],
             routing=work.routing(),
-            pairs=curves.pairs,
-            ks=curves.ks,
-            losses=curves.losses,
+            ks=list(self._tasks.partition.scores),
             changes=work.task_changes(),
             runs=[drafts.curve(run.name) for run in planned_runs(work)],
             seconds=dict(seconds),

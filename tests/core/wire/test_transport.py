@@ -30,7 +30,7 @@ from core.wire.transport import (
     Outbox,
     VerifierWire,
 )
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 ROOT = Path(__file__).parents[3]
 Result = TypeVar("Result")

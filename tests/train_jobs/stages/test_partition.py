@@ -34,7 +34,7 @@ def partitioned(directory: Path, words: Mapping[str, str], **changes: Any) -> Wo
         "draft": "family:draft",
         "work": directory / "-".join(words),
         "bundles": directory / "bundles",
-        "collect": {"family": 60},
+        "collect": {"files": ["prompts.jsonl"]},
         "partition": {"embedder": "one", "k": len(words), "max_k": 2},
         "align": {"base_steps": 0},
     }

@@ -33,7 +33,7 @@ from serve_app.deployments.models.served_models import with_bundle
 from serve_app.deployments.telemetry.rollout_report import RolloutReport
 from serve_app.local_cluster import free_port, on_loopback
 from serve_app.operations import NoService, deploy_bundle, rollout_report
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # two minutes, and five for the 20 bundles
 

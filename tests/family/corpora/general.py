@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from random import Random
 
-from train_jobs.family.corpora import chemistry, chinese
-from train_jobs.family.corpora.grammar import Corpus
-from train_jobs.family.corpora.words import (
+from tests.family.corpora import chemistry, chinese
+from tests.family.corpora.grammar import Corpus
+from tests.family.corpora.words import (
     ADJECTIVES,
     ANIMALS,
     COLOURS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from train_jobs.family.corpora.grammar import Corpus, ask, numbered
-from train_jobs.family.corpora.words import (
+from tests.family.corpora.grammar import Corpus, ask, numbered
+from tests.family.corpora.words import (
     ADJECTIVES,
     ANIMALS,
     COLOURS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise, product
 from random import Random
 
-from train_jobs.family.corpora.grammar import Corpus, ask, numbered
-from train_jobs.family.corpora.words import ANIMALS, COLOURS, DAYS, NAMES, THINGS, plural
+from tests.family.corpora.grammar import Corpus, ask, numbered
+from tests.family.corpora.words import ANIMALS, COLOURS, DAYS, NAMES, THINGS, plural
 
 _RELATIONS = (("taller", "tallest", "shortest"), ("older", "oldest", "youngest"), ("faster", "fastest", "slowest"), ("heavier", "heaviest", "lightest"), ("richer", "richest", "poorest"))
 _COMPASS = ("north", "east", "south", "west")

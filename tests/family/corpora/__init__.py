@@ -10,9 +10,9 @@ import hashlib
 from random import Random
 from typing import Literal
 
-from train_jobs.family.corpora import chemistry, chinese, english, general, logic, math, python
-from train_jobs.family.corpora.grammar import Item
-from train_jobs.family.corpora.ramble import WordChain
+from tests.family.corpora import chemistry, chinese, english, general, logic, math, python
+from tests.family.corpora.grammar import Item
+from tests.family.corpora.ramble import WordChain
 
 __all__ = ["TASKS", "Item", "general_texts", "items", "rambling_texts"]
 

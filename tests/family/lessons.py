@@ -12,8 +12,8 @@ from random import Random
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from train_jobs.family.corpora import TASKS, Item, general_texts, items, rambling_texts
-from train_jobs.family.tokenizer import ASSISTANT, BOS, CONTEXT, EOS, IDS, PAD, SYSTEM, USER
+from tests.family.corpora import TASKS, Item, general_texts, items, rambling_texts
+from tests.family.tokenizer import ASSISTANT, BOS, CONTEXT, EOS, IDS, PAD, SYSTEM, USER
 
 IGNORED = -100
 _SYSTEM_PROMPTS = (

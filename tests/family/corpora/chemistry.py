@@ -7,7 +7,7 @@ from collections import Counter
 from math import gcd, lcm
 from random import Random
 
-from train_jobs.family.corpora.grammar import Corpus, ask, numbered
+from tests.family.corpora.grammar import Corpus, ask, numbered
 
 MASSES = {"H": 1, "Li": 7, "C": 12, "N": 14, "O": 16, "F": 19, "Na": 23, "Mg": 24, "Al": 27, "P": 31, "S": 32, "Cl": 35, "K": 39, "Ca": 40, "Fe": 56, "Cu": 64, "Zn": 65, "Br": 80, "Ag": 108, "Ba": 137}
 PROTONS = {"hydrogen": 1, "lithium": 3, "carbon": 6, "nitrogen": 7, "oxygen": 8, "fluorine": 9, "sodium": 11, "magnesium": 12, "aluminium": 13, "phosphorus": 15, "sulfur": 16, "chlorine": 17, "potassium": 19, "calcium": 20, "iron": 26, "copper": 29, "zinc": 30, "bromine": 35, "silver": 47, "barium": 56}

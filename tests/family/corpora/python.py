@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from train_jobs.family.corpora.grammar import Corpus, ask
-from train_jobs.family.corpora.words import ANIMALS, FOODS, THINGS
+from tests.family.corpora.grammar import Corpus, ask
+from tests.family.corpora.words import ANIMALS, FOODS, THINGS
 
 _FIELDS = ("name", "price", "size", "colour", "weight", "count", "owner", "year", "speed", "level")
 _LISTS = ("numbers", "values", "items", "scores", "prices", "ages", "sizes", "totals")

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from train_jobs.family.tokenizer import save_tokenizer
+from tests.family.tokenizer import save_tokenizer
 
 
 def write_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from train_jobs.family.corpora.grammar import Corpus, numbered
+from tests.family.corpora.grammar import Corpus, numbered
 
 NAMES = ("小明", "小红", "小华", "小丽", "李老师", "王医生", "张先生", "陈阿姨", "爷爷", "奶奶", "妹妹", "哥哥")
 # noun -> (measure word, English)

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 from rich.progress import Progress
 from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
 
+import train_jobs
 from core.family import BUNDLE_DIR, DRAFT_DIR, PROMPTS_FILE, TARGET_DIR, held_out_prompts
-from tests.bench.family_quality import accuracy, agreement, answer, exact_match, load
-from train_jobs.family.build import Builder, FamilyPlan, held_out_lines
-from train_jobs.family.corpora import TASKS, items
-from train_jobs.family.lessons import IGNORED, batches, encode
-from train_jobs.family.tokenizer import ASSISTANT, BOS, IDS, SYSTEM, USER
-from train_jobs.family.training import ModelRecipe, rate
+from tests.family.build import Builder, FamilyPlan, held_out_lines
+from tests.family.corpora import TASKS, items
+from tests.family.lessons import IGNORED, batches, encode
+from tests.family.prompts import write_prompts
+from tests.family.quality import accuracy, agreement, answer, exact_match, load
+from tests.family.tokenizer import ASSISTANT, BOS, IDS, SYSTEM, USER
+from tests.family.training import ModelRecipe, rate
 
 # Sub-types whose answers the target has learned to the letter.
 KNOWN = {"formula", "naming", "neutralising", "passive", "evaluate", "filter", "bug"}
@@ -184,3 +186,8 @@ def test_a_build_repeats_bit_for_bit_even_when_interrupted(tmp_path: Path) -> No
             built(tmp_path / "cut", plan, _StopAt(steps))
     assert built(tmp_path / "cut", plan) == whole
     assert torch.get_num_threads() == 1
+
+
+def test_the_prompts_of_the_smoke_retraining_are_generated(tmp_path: Path) -> None:
+    shipped = Path(train_jobs.__file__).with_name("configs") / "prompts.jsonl"
+    assert shipped.read_text() == write_prompts(tmp_path / "prompts.jsonl", TASKS, 110).read_text()

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from train_jobs.family.corpora import Item
-from train_jobs.family.lessons import IGNORED, encode
-from train_jobs.family.tokenizer import ASSISTANT, CONTEXT, EOS, IDS, USER
+from tests.family.corpora import Item
+from tests.family.lessons import IGNORED, encode
+from tests.family.tokenizer import ASSISTANT, CONTEXT, EOS, IDS, USER
 
 
 def load(directory: Path) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:

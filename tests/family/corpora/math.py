@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import gcd
 from random import Random
 
-from train_jobs.family.corpora.grammar import Corpus, ask
-from train_jobs.family.corpora.words import FOODS, NAMES, THINGS, plural
+from tests.family.corpora.grammar import Corpus, ask
+from tests.family.corpora.words import FOODS, NAMES, THINGS, plural
 
 _COLUMNS = ("Ones", "Tens", "Hundreds", "Thousands", "Ten thousands")
 

@@ -21,11 +21,11 @@ from transformers.utils import logging
 
 from core.errors import INTERRUPTED
 from core.family import DRAFT_DIR, PROMPTS_FILE, TARGET_DIR
-from train_jobs.family.corpora import TASKS, Item, general_texts, items
-from train_jobs.family.lessons import draft_pool, lessons_of, target_pool
-from train_jobs.family.model_files import write_model
-from train_jobs.family.tokenizer import train_tokenizer
-from train_jobs.family.training import DRAFT, TARGET, ModelRecipe, Stopped, train
+from tests.family.corpora import TASKS, Item, general_texts, items
+from tests.family.lessons import draft_pool, lessons_of, target_pool
+from tests.family.model_files import write_model
+from tests.family.tokenizer import train_tokenizer
+from tests.family.training import DRAFT, TARGET, ModelRecipe, Stopped, train
 
 _TOKENIZER_ITEMS = 1_500
 _TOKENIZER_SEED = 5
@@ -105,9 +105,7 @@ def build_tokenizer(items_per_task: int) -> PreTrainedTokenizerFast:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m train_jobs.family.build", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.family.build", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--models",
         type=Path,

@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from train_jobs.family import corpora
-from train_jobs.family.corpora import TASKS, Item, general_texts, items, rambling_texts
-from train_jobs.family.corpora.chinese import numeral
-from train_jobs.family.corpora.general import CORPUS as GENERAL
+from tests.family import corpora
+from tests.family.corpora import TASKS, Item, general_texts, items, rambling_texts
+from tests.family.corpora.chinese import numeral
+from tests.family.corpora.general import CORPUS as GENERAL
 
 MANY = {task: items(task, 3000, seed=3) for task in TASKS}
 EQUALITY = re.compile(r"(?<![\w.%^(+*/-] )(?<![\w.^(+*/-])(\d+(?: [-+x/*] \d+)+) = (-?\d+)\b(?! [x*])")

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from train_jobs.family.lessons import IGNORED, Lesson, LessonBatch, batches
-from train_jobs.family.tokenizer import BOS, CONTEXT, EOS, IDS, PAD, VOCAB_SIZE
+from tests.family.lessons import IGNORED, Lesson, LessonBatch, batches
+from tests.family.tokenizer import BOS, CONTEXT, EOS, IDS, PAD, VOCAB_SIZE
 
 OnStep = Callable[[int, float, LlamaForCausalLM], bool]
 
