@@ -90,6 +90,7 @@ def small(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     return fitted(stage, tmp_path_factory.mktemp("router"))
 
 
+@pytest.mark.thorough
 def test_it_learns_what_the_partition_calls_prompts(small: Fitted, stage: Stage) -> None:
     assert small.routing.classes == [*stage.partition.names, GENERAL]
     (router,) = small.routing.classifiers
