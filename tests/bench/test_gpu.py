@@ -12,6 +12,7 @@ import pytest
 from tests.bench import decode, gpu, step
 
 
+@pytest.mark.thorough
 def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
     few = ["--turns", "1", "--prompts", "1", "--max-tokens", "6"]
     gpu.main(["--device", "cpu", "--target", "tiny", *few, "--cache", str(tmp_path), "--out", str(tmp_path)])

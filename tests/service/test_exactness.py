@@ -32,6 +32,8 @@ MODES: dict[str, Body] = {
     "another task's draft": {"task": ANOTHER, "num_speculative_tokens": 4},
     "adversarial draft": {"task": ADVERSARIAL, "num_speculative_tokens": 7},
 }
+SMOKE = pytest.mark.smoke
+SOON = ("k=4", "another task's draft", "adversarial draft")
 RESULT = {
     "type": "object",
     "properties": {
@@ -94,7 +96,7 @@ def plain(service: Service, asked: list[Body]) -> list[Body]:
     return answers
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=SMOKE if mode in SOON else ()) for mode in MODES])
 def test_speculation_changes_nothing_a_client_sees(
     service: Service, asked: list[Body], plain: list[Body], mode: str
 ) -> None:
@@ -105,6 +107,7 @@ def test_speculation_changes_nothing_a_client_sees(
     assert proposed(answers) > 0
 
 
+@SMOKE
 def test_answers_held_to_a_schema_are_valid(asked: list[Body], plain: list[Body]) -> None:
     held = [answer["choices"][0] for body, answer in zip(asked, plain, strict=True) if "response_format" in body]
     whole = [json.loads(choice["message"]["content"]) for choice in held if choice["finish_reason"] == "stop"]

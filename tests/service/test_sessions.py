@@ -14,7 +14,7 @@ from serve_app.deployments.deploy.bundle_applications import draft_application
 from tests.eventually import eventually
 from tests.service.conftest import ADVERSARIAL, CONCURRENCY, LATE, Body, Service, chat, prompts, token_ids
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
 MANY = 16  # choices: as many as there may be

@@ -14,7 +14,7 @@ from tests.eventually import eventually
 from tests.service.conftest import Body, Service, chat, prompts
 from tests.service.test_exactness import PLAIN, visible
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
 LONG: dict[str, Any] = {"max_tokens": 240, "logit_bias": ENDLESS}

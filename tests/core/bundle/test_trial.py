@@ -33,6 +33,7 @@ def outcome(trial: Trial, means: Mapping[str, float], count: int, rng: np.random
     return next((worse for worse in found if worse is not None), None)
 
 
+@pytest.mark.thorough
 def test_a_bundle_that_is_as_good_is_rolled_back_no_more_often_than_stated() -> None:
     """200 trials of 1,000 answers, looked at after every one, held to references of 90 to 900 answers."""
     rng, trials = np.random.default_rng(1), 200

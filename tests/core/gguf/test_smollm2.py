@@ -68,6 +68,7 @@ def check_logits(oracle: torch.nn.Module, model: CausalLM, tokenizer: Tokenizer)
     torch.testing.assert_close(fresh(model, 0, tokens), expected, atol=1e-3, rtol=0)
 
 
+@pytest.mark.thorough
 def test_logits(directory: Path, model: CausalLM, tokenizer: Tokenizer) -> None:
     check_logits(AutoModelForCausalLM.from_pretrained(directory), model, tokenizer)
 
@@ -87,6 +88,7 @@ def test_logits_of_transformers_own_reading(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours.names())
 
 
+@pytest.mark.thorough
 def test_ids_of_a_thousand_texts(file: GgufFile, tokenizer: Tokenizer) -> None:
     tokens, merges = (file.require_list(f"tokenizer.ggml.{name}", str) for name in ("tokens", "merges"))
     slow = SlowBpe(tokens, merges, tokens[:17], "smollm")

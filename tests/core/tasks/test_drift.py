@@ -48,6 +48,7 @@ def raised(seed: int, count: int = 200, **changes: object) -> Drift:
     return measure(answers(count, rng), answers(count, rng, **changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_the_same_traffic_is_raised_in_no_more_than_the_stated_share_of_trials() -> None:
     found = [raised(seed) for seed in range(TRIALS)]
     assert all(drift.claimed for drift in found)

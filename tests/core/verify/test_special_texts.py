@@ -24,6 +24,7 @@ from core.wire.messages import Propose
 from tests.core.test_speculation import LETTERS, PADDING, WordyModel
 from tests.core.toy import Clock, ToyModel
 from tests.core.toy_tokenizer import END_OF_TURN, EOS, byte_level
+from tests.examples import examples
 
 CALL, MARK, WORD = "<call>", "[MARK]", "stop it"
 EVERYTHING = VerifyConfig(prefill_chunk=4, lookup={**DEFAULT, "answers": {"without_owner": True}})
@@ -150,7 +151,7 @@ def drafting(truth: Sequence[int], steps: Sequence[tuple[int, Sequence[int]]]) -
     return draft
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(GRAMMARS, LAWS, JUNK, st.lists(st.tuples(st.integers(0, 9), JUNK), min_size=1, max_size=4), st.data())
 def test_whoever_proposes_in_a_grammar_nothing_fails_and_nothing_changes(
     grammar: str, law: dict[str, Any], junk: list[int], steps: list[tuple[int, list[int]]], data: st.DataObject
@@ -201,7 +202,7 @@ def test_a_special_token_that_a_grammar_names_is_that_token() -> None:
         assert [token for token in tokens if token in SPECIAL] == [call, mark, tokens[-1]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.sampled_from(['start: "a" | "b" s "!"\ns: s s | /[a-z<]/ | ', 'start: "a" | /([ab]*a[ab]{9}c|[a-z]*)/']),
     st.integers(0, 30),

@@ -94,6 +94,7 @@ def small(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     return fitted(stage, directory / "router", general=write_general(directory / "general.jsonl", 200))
 
 
+@pytest.mark.thorough
 def test_it_learns_what_the_partition_calls_prompts(small: Fitted, stage: Stage) -> None:
     assert small.routing.classes == [*stage.partition.names, GENERAL]
     (router,) = small.routing.classifiers
