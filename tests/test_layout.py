@@ -106,6 +106,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve_app.protocols.registry": {"serve_app.http", *(f"serve_app.protocols.{name}" for name in PROTOCOLS)},
     "serve_app.api": {"serve_app.http", "serve_app.protocols.registry"},
     "serve_app.access": {"serve_app.api", "serve_app.http"},
+    "serve_app.examples": set(),
     "serve_app.terminal": set(),
     "serve_app.local_cluster": set(),
     "serve_app.deployments": set(),

@@ -96,12 +96,12 @@ def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
         pool({"config": "family", "task": "maths"})
 
 
-def test_the_readmes_command_for_one_pool_opens_no_path_without_a_key(
+def test_the_documented_command_for_one_pool_opens_no_path_without_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readme = (Path(__file__).parents[2] / "serve_app" / "README.md").read_text()
-    assert "--route-prefix" not in readme
-    [command] = re.findall(r"python -c '([^']*pool[^']*)'", readme)
+    page = (Path(__file__).parents[2] / "serve_app" / "operating.md").read_text()
+    assert "--route-prefix" not in page
+    [command] = re.findall(r"python -c '([^']*pool[^']*)'", page)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(MINIMAL))
     monkeypatch.chdir(tmp_path)
     deployed: list[tuple[Any, dict[str, Any]]] = []

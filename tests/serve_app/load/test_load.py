@@ -139,7 +139,7 @@ def test_every_chunk_has_the_time_of_its_arrival() -> None:
         load, _ = send(url, Streams(1), ("on",), QUESTIONS[:1], clock)
     [sample] = load.measured[0].rounds[0].samples
     assert sample.answer is not None
-    assert (sample.due, sample.answer.arrivals) == (0.0, [0.5, 0.75, 0.875, 1.875])
+    assert (sample.due_at, sample.answer.arrivals) == (0.0, [0.5, 0.75, 0.875, 1.875])
     assert sample.answer.runs == [1, 1, 3, 2]
     assert load.measured[0].rounds[0].until == 1.875
 
