@@ -15,11 +15,11 @@ from llguidance import LLMatcher
 
 from core.errors import InvalidRequest
 from core.grammar.complaints import in_our_words, of_text
-from core.grammar.disjointness import Rewritten
-from core.grammar.faults import Path, SchemaFault, written
-from core.grammar.patterns import check_repetition
-from core.grammar.references import subschemas
-from core.grammar.rewriting import TOO_DEEP, RewrittenSchema
+from core.grammar.json_schema.faults import Path, SchemaFault, written
+from core.grammar.json_schema.patterns import check_repetition
+from core.grammar.json_schema.references import subschemas
+from core.grammar.json_schema.rewriting import TOO_DEEP, RewrittenSchema
+from core.grammar.json_schema.schema import Rewritten, referred
 from core.grammar.trial import complaint
 
 MAX_GRAMMAR = 1 << 18  # characters; up to 0.3 s to compile, and 0.5 s more to read as GBNF
@@ -170,6 +170,6 @@ class _Search:
     def _inner(self, part: Rewritten) -> Iterator[Rewritten]:
         if isinstance(part, bool):
             return
-        if "$ref" in part:
-            yield self._schema.definitions[part["$ref"].removeprefix("#/$defs/")]
+        if (name := referred(part)) is not None:
+            yield self._schema.definitions[name]
         yield from (inner for _, inner in subschemas(part))

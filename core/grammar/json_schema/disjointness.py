@@ -1,47 +1,15 @@
-"""Proofs that no value is valid for two schemas, so that 'one of' both means 'any of' them.
-
-The schemas are rewritten ones: `type` is a list, bounds are inclusive, and references lead to `$defs`.
-"""
+"""Proofs that no value is valid for two schemas, so that 'one of' both means 'any of' them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
-Rewritten = bool | dict[str, Any]
+from core.grammar.json_schema.schema import TYPES, Rewritten, key_of, referred, type_of, values_of
 
-TYPES = ("null", "boolean", "number", "string", "array", "object")
 _DEPTH = 12
 _COMPARED = 20_000  # pairs; then it is not proven
-
-
-def type_of(value: Any) -> str:
-    """Its type in JSON."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-    return "object"
-
-
-def key_of(value: Any) -> str:
-    """Equal for values that are equal in JSON, as 1 and 1.0 are, and True and 1 are not."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, list):
-        return "[" + ",".join(map(key_of, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ",".join(sorted(f"{json.dumps(name)}:{key_of(inner)}" for name, inner in value.items())) + "}"
-    return json.dumps(value)
 
 
 class Disjointness:
@@ -100,8 +68,7 @@ class Disjointness:
         yield schema
         if isinstance(schema, bool) or depth > _DEPTH:
             return
-        if "$ref" in schema:
-            name = schema["$ref"].removeprefix("#/$defs/")
+        if (name := referred(schema)) is not None:
             yield from self._parts(self._definitions.get(name, True), depth + 1)
         for part in schema.get("allOf", ()):
             yield from self._parts(part, depth + 1)
@@ -129,13 +96,6 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     if (values := values_of(schema)) is not None:
         given &= {type_of(value) for value in values}
     return given
-
-
-def values_of(schema: Mapping[str, Any]) -> list[Any] | None:
-    """The values that `const` or `enum` lists; None without them."""
-    if "const" in schema:
-        return [schema["const"]]
-    return schema.get("enum")
 
 
 def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

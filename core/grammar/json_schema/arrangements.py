@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from core.grammar.disjointness import Rewritten, key_of, type_of, values_of
+from core.grammar.json_schema.schema import Rewritten, key_of, referred, type_of, values_of
 
 MAX_ARRANGEMENTS = 120  # of five values, or of eleven in pairs; the engine follows all of them at once
 
@@ -17,7 +17,7 @@ def listed_values(schema: Rewritten, definitions: Mapping[str, Rewritten]) -> li
     seen: set[int] = set()
     while isinstance(schema, dict) and "$ref" in schema and len(schema) == 1 and id(schema) not in seen:
         seen.add(id(schema))
-        schema = definitions[schema["$ref"].removeprefix("#/$defs/")]
+        schema = definitions[referred(schema) or ""]
     if isinstance(schema, bool):
         return None
     if set(schema) <= {"const", "enum", "type"} and (values := values_of(schema)) is not None:
