@@ -144,7 +144,7 @@ class _Search:
     def __init__(self, schema: RewrittenSchema, whitespace: str | None) -> None:
         self._schema = schema
         self._whitespace = whitespace
-        self._left = _SEARCHED
+        self._budget = _SEARCHED
 
     def fault(self, wrong: str) -> tuple[Path, str]:
         """The path of the innermost part found that is refused by itself, and what is wrong with it."""
@@ -157,13 +157,13 @@ class _Search:
 
     def _refused(self, part: Rewritten, searched: set[int]) -> Iterator[tuple[Rewritten, str]]:
         for inner in self._inner(part):
-            if self._left <= 0:
+            if self._budget <= 0:
                 return
             if id(inner) in searched:
                 continue
             searched.add(id(inner))
             grammar = _of_rewritten(self._schema, inner, self._whitespace)
-            self._left -= len(grammar) + _EACH
+            self._budget -= len(grammar) + _EACH
             if wrong := complaint(grammar):
                 yield inner, wrong
 

@@ -70,8 +70,8 @@ class AnswerDelta(msgspec.Struct, frozen=True):
 
 def delta_of(parts: Iterable[Part]) -> AnswerDelta:
     """Parts that follow each other as one delta: those of one kind, or of one call, are one part; empty ones none."""
-    said = (part for part in parts if not _is_empty(part))
-    return AnswerDelta(tuple(_together(list(alike)) for _, alike in groupby(said, _kind)))
+    filled = (part for part in parts if not _is_empty(part))
+    return AnswerDelta(tuple(_together(list(alike)) for _, alike in groupby(filled, _kind)))
 
 
 def joined(deltas: Iterable[AnswerDelta]) -> AnswerDelta:

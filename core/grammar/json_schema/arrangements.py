@@ -14,9 +14,9 @@ MAX_ARRANGEMENTS = 120  # of five values, or of eleven in pairs; the engine foll
 
 def listed_values(schema: Rewritten, definitions: Mapping[str, Rewritten]) -> list[Any] | None:
     """All values of a rewritten schema, each once; None if it does not list them. `definitions` are for references."""
-    seen: set[int] = set()
-    while isinstance(schema, dict) and "$ref" in schema and len(schema) == 1 and id(schema) not in seen:
-        seen.add(id(schema))
+    visited: set[int] = set()
+    while isinstance(schema, dict) and "$ref" in schema and len(schema) == 1 and id(schema) not in visited:
+        visited.add(id(schema))
         schema = definitions[referred(schema) or ""]
     if isinstance(schema, bool):
         return None
@@ -32,13 +32,13 @@ def listed_values(schema: Rewritten, definitions: Mapping[str, Rewritten]) -> li
     return None
 
 
-def arrangements(values: Sequence[Any], least: int, most: int | None) -> list[dict[str, Any]] | None:
-    """Lists of different values, from `least` to `most` of them, as schemas; None if they are too many.
+def arrangements(values: Sequence[Any], low: int, high: int | None) -> list[dict[str, Any]] | None:
+    """Lists of different values, from `low` to `high` of them, as schemas; None if they are too many.
 
     A list may end anywhere behind the items it must have, so the longest ones hold the shorter, too.
     """
-    length = min(len(values), len(values) if most is None else most)
-    if length < least:
+    length = min(len(values), len(values) if high is None else high)
+    if length < low:
         return []
     if math.perm(len(values), length) > MAX_ARRANGEMENTS:
         return None
@@ -47,7 +47,7 @@ def arrangements(values: Sequence[Any], least: int, most: int | None) -> list[di
             "type": ["array"],
             "prefixItems": [{"const": value} for value in arranged],
             "items": False,
-            "minItems": least,
+            "minItems": low,
             "maxItems": length,
         }
         for arranged in permutations(values, length)

@@ -12,27 +12,27 @@ from typing import NamedTuple
 MAX_REPEATED = 20_000
 
 _DIGITS, _WORDS, _SPACES = "0-9", "0-9A-Za-z_", r" \t\n\r\f\v"
-_MOST_DIGITS, _MOST_WORDS, _MOST_SPACES = r"\p{Nd}", r"\p{L}\p{N}_", r"\s\x1c-\x1f\x{feff}"
+_ALL_DIGITS, _ALL_WORDS, _ALL_SPACES = r"\p{Nd}", r"\p{L}\p{N}_", r"\s\x1c-\x1f\x{feff}"
 
 
 class _Set(NamedTuple):
     """The members of an escaped set that it has everywhere, and those that it has anywhere."""
 
-    least: str
-    most: str
+    everywhere: str
+    anywhere: str
 
 
 _SETS = {
-    "d": _Set(_DIGITS, _MOST_DIGITS),
-    "w": _Set(_WORDS, _MOST_WORDS),
-    "s": _Set(_SPACES, _MOST_SPACES),
-    "D": _Set(f"[^{_MOST_DIGITS}]", f"[^{_DIGITS}]"),
-    "W": _Set(f"[^{_MOST_WORDS}]", f"[^{_WORDS}]"),
-    "S": _Set(f"[^{_MOST_SPACES}]", f"[^{_SPACES}]"),
+    "d": _Set(_DIGITS, _ALL_DIGITS),
+    "w": _Set(_WORDS, _ALL_WORDS),
+    "s": _Set(_SPACES, _ALL_SPACES),
+    "D": _Set(f"[^{_ALL_DIGITS}]", f"[^{_DIGITS}]"),
+    "W": _Set(f"[^{_ALL_WORDS}]", f"[^{_WORDS}]"),
+    "S": _Set(f"[^{_ALL_SPACES}]", f"[^{_SPACES}]"),
 }
 _DOT = r"[^\n\r\x{2028}\x{2029}]"
 _BACK_REFERENCE = "back-references are not supported; write the text out"
-_NOT_HELD = {
+_UNSUPPORTED = {
     "b": "'\\b' is not supported; write the characters that may stand around the word",
     "B": "'\\B' is not supported; write the characters that may stand there",
     "k": _BACK_REFERENCE,
@@ -59,18 +59,18 @@ def engine_pattern(pattern: str) -> str:
 
 def check_repetition(pattern: str) -> None:
     """Refuse with `ValueError` what must be repeated so often that the engine is busy for seconds."""
-    least = [1]  # of the groups around, the greatest number so far
+    greatest = [1]  # number so far, of each group around
     before = 1
     for part in _REPEATED.finditer(pattern):
         match part[0][0]:
             case "(":
-                least.append(1)
+                greatest.append(1)
             case ")":
-                before = least.pop() if len(least) > 1 else 1
-                least[-1] = max(least[-1], before)
+                before = greatest.pop() if len(greatest) > 1 else 1
+                greatest[-1] = max(greatest[-1], before)
             case "{" if part["count"]:
                 before *= int(part["count"])
-                least[-1] = max(least[-1], before)
+                greatest[-1] = max(greatest[-1], before)
                 if before > MAX_REPEATED:
                     raise ValueError(f"it repeats something {before} times; {MAX_REPEATED} is the most")
             case _:
@@ -131,10 +131,10 @@ class _Reader:
         letter = self._pattern[self._at : self._at + 1]
         if letter in _SETS:
             self._at += 1
-            least = _SETS[letter].least
-            return least if least.startswith("[") else f"[{least}]"
-        if letter in _NOT_HELD:
-            raise ValueError(_NOT_HELD[letter])
+            members = _SETS[letter].everywhere
+            return members if members.startswith("[") else f"[{members}]"
+        if letter in _UNSUPPORTED:
+            raise ValueError(_UNSUPPORTED[letter])
         return _literal(self._character())
 
     def _character(self) -> str:
@@ -178,7 +178,7 @@ class _Reader:
             letter = self._pattern[self._at : self._at + 1]
             if letter in _SETS:
                 self._at += 1
-                return _SETS[letter].most if negated else _SETS[letter].least
+                return _SETS[letter].anywhere if negated else _SETS[letter].everywhere
             if named := _PROPERTY.match(self._pattern, self._at):
                 self._at = named.end()
                 return f"\\{named[0]}"

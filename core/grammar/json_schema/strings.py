@@ -43,8 +43,8 @@ def _format(name: Any, part: Part, context: Context) -> Iterator[Rewritten]:
         if name in _BEYOND_THE_ENGINE:
             yield context.noted({"type": ["string"], **_BEYOND_THE_ENGINE[name]}, part.path)
     else:
-        known = ", ".join(sorted(_FORMATS))
-        message = f"the format '{name:.40}' cannot be enforced; write one of {known}, or a 'pattern'"
+        names = ", ".join(sorted(_FORMATS))
+        message = f"the format '{name:.40}' cannot be enforced; write one of {names}, or a 'pattern'"
         context.refuse_if_strict(part.path, message)
 
 
