@@ -15,11 +15,10 @@ from llguidance import LLMatcher
 
 from core.errors import InvalidRequest
 from core.grammar.complaints import in_our_words, of_text
-from core.grammar.json_schema.faults import Path, SchemaFault, written
 from core.grammar.json_schema.patterns import check_repetition
 from core.grammar.json_schema.references import subschemas
 from core.grammar.json_schema.rewriting import TOO_DEEP, RewrittenSchema
-from core.grammar.json_schema.schema import Rewritten, referred
+from core.grammar.json_schema.schema import Path, Rewritten, SchemaFault, referred, written
 from core.grammar.trial import complaint
 
 MAX_GRAMMAR = 1 << 18  # characters; up to 0.3 s to compile, and 0.5 s more to read as GBNF

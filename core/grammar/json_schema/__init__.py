@@ -6,7 +6,7 @@ it does about that.
 rewriting     a schema, keyword by keyword, with
 numbers         bounds and multiples, computed in number_bounds
 strings         lengths, patterns and formats; patterns has their syntax
-arrays          items; arrangements has lists whose items differ
+arrays          items, also such as must differ
 objects         properties
 combinations    `$ref`, `allOf`, `anyOf`, `oneOf`, `const`, `enum`
 context       what all of these share while one schema is rewritten
@@ -16,6 +16,5 @@ keywords      tables of the keywords that are known
 final_checks  what is looked at once all is rewritten, with
 disjointness    proofs that 'one of' means 'any of'
 finiteness      which parts have a value that ends
-schema        what a rewritten schema is
-faults        what is wrong with a schema, and where
+schema        what a rewritten schema is, and what is wrong with one
 """

@@ -7,9 +7,8 @@ from typing import Any
 
 from core.grammar.json_schema.constants import check_value
 from core.grammar.json_schema.context import Context, Part
-from core.grammar.json_schema.faults import SchemaFault
 from core.grammar.json_schema.references import References
-from core.grammar.json_schema.schema import Rewritten, Schema
+from core.grammar.json_schema.schema import Rewritten, Schema, SchemaFault
 
 
 def restrict(keyword: str, part: Part, context: Context, references: References) -> None:

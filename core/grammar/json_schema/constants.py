@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from core.grammar.json_schema.context import Context
-from core.grammar.json_schema.faults import Path, SchemaFault
 from core.grammar.json_schema.number_bounds import is_exact
-from core.grammar.json_schema.schema import MAX_DEPTH
+from core.grammar.json_schema.schema import MAX_DEPTH, Path, SchemaFault
 
 
 def check_value(value: Any, path: Path, context: Context, depth: int = 0) -> None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from core.grammar.json_schema.faults import Path, SchemaFault
 from core.grammar.json_schema.references import Place
-from core.grammar.json_schema.schema import Rewritten, Schema, reference_to
+from core.grammar.json_schema.schema import Path, Rewritten, Schema, SchemaFault, reference_to
 
 MAX_COUNT = 100_000  # characters, items or properties that can be required
-UNBOUNDED = 1_000_000_000  # no answer has more characters, items or properties
+_UNBOUNDED = 1_000_000_000  # no answer has more characters, items or properties
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Part:
     def path(self) -> Path:
         return self.place.path
 
-    def count(self, keyword: str, default: int) -> int:
+    def _count(self, keyword: str, default: int) -> int:
         """The whole number of a keyword."""
         value = self.keywords.get(keyword, default)
         if isinstance(value, float) and value.is_integer():
@@ -38,17 +37,12 @@ class Part:
             raise SchemaFault(self.path, f"'{keyword}' must be a whole number, 0 at least")
         return value
 
-    def counts(self, lower: str, upper: str) -> tuple[int, int]:
-        """The bounds of a count, by their keywords."""
-        low, high = self.count(lower, 0), min(self.count(upper, UNBOUNDED), UNBOUNDED)
+    def counts(self, lower: str, upper: str) -> tuple[int, int, Schema]:
+        """The bounds of a count by their keywords, and the keywords without those that bound nothing."""
+        low, high = self._count(lower, 0), min(self._count(upper, _UNBOUNDED), _UNBOUNDED)
         if low > MAX_COUNT:
             raise SchemaFault(self.path, f"'{lower}' may be {MAX_COUNT} at most; no answer is that long")
-        return low, high
-
-
-def written_counts(low: int, high: int, lower: str, upper: str) -> Schema:
-    """The bounds of a count, without those that bound nothing."""
-    return ({lower: low} if low else {}) | ({upper: high} if high < UNBOUNDED else {})
+        return low, high, ({lower: low} if low else {}) | ({upper: high} if high < _UNBOUNDED else {})
 
 
 class Context:

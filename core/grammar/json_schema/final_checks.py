@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from core.grammar.json_schema.arrangements import MAX_ARRANGEMENTS, arrangements, listed_values
+from core.grammar.json_schema.arrays import MAX_ARRANGEMENTS, arrangements, listed_values
 from core.grammar.json_schema.context import Context
 from core.grammar.json_schema.disjointness import Disjointness
-from core.grammar.json_schema.faults import Path, SchemaFault
 from core.grammar.json_schema.finiteness import Finiteness
 from core.grammar.json_schema.references import subschemas
-from core.grammar.json_schema.schema import Rewritten, Schema, referred
+from core.grammar.json_schema.schema import Path, Rewritten, Schema, SchemaFault, referred
 
 MAX_REACH = 400  # schemas within each other, also by references
 

@@ -8,9 +8,8 @@ from fractions import Fraction
 from core.grammar.json_schema import number_bounds
 from core.grammar.json_schema.constants import check_value
 from core.grammar.json_schema.context import Context, Part
-from core.grammar.json_schema.faults import SchemaFault
 from core.grammar.json_schema.number_bounds import Bounds
-from core.grammar.json_schema.schema import Rewritten
+from core.grammar.json_schema.schema import Rewritten, SchemaFault
 
 
 def restrictions(part: Part, context: Context) -> Iterator[Rewritten]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from core.grammar.json_schema import strings
 from core.grammar.json_schema.constants import checked_text
-from core.grammar.json_schema.context import Context, Part, written_counts
-from core.grammar.json_schema.faults import SchemaFault
-from core.grammar.json_schema.schema import Rewritten
+from core.grammar.json_schema.context import Context, Part
+from core.grammar.json_schema.schema import Rewritten, SchemaFault
 
 _NAMED = ("properties", "patternProperties")
 
@@ -52,8 +51,7 @@ def _count(part: Part, context: Context) -> Iterator[Rewritten]:
 
     A name may be written twice where it is not in `properties`, so two of these cannot be asked for.
     """
-    low, high = part.counts("minProperties", "maxProperties")
-    counts = written_counts(low, high, "minProperties", "maxProperties")
+    low, high, counts = part.counts("minProperties", "maxProperties")
     required = part.rewritten.get("required", ())
     optional = len(part.rewritten.get("properties", {}).keys() - set(required))
     closed = part.rewritten.get("additionalProperties") is False and "patternProperties" not in part.rewritten

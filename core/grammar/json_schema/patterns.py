@@ -43,10 +43,11 @@ _UNSUPPORTED = {
 }
 _LOOK_AROUND = re.compile(r"\(\?(=|!|<=|<!)")
 _QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}")
-_LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_LOW_SURROGATE = re.compile(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _REPEATED = re.compile(r"\\.|\[(\\.|[^\]\\])*\]|\{(?P<count>\d+)(,\d*)?\}|[^?]", re.DOTALL)
 _CODE = re.compile(r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]{1,6}\}")
 _PROPERTY = re.compile(r"[pP]\{[^{}]*\}")
+_SET = re.compile("[dwsDWS]")
 _SYNTAX = r"\^$.|?*+()[]{}-&~#"
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 
@@ -93,9 +94,8 @@ class _Reader:
     def _part(self) -> str:
         if _LOOK_AROUND.match(self._pattern, self._at):
             raise ValueError("look-ahead and look-behind are not supported; write what the text is")
-        if quantifier := _QUANTIFIER.match(self._pattern, self._at):
-            self._at = quantifier.end()
-            return quantifier[0] + self._laziness()
+        if quantifier := self._accept(_QUANTIFIER):
+            return quantifier + self._laziness()
         character = self._next()
         match character:
             case "\\":
@@ -112,6 +112,12 @@ class _Reader:
                 return character + self._laziness()
         return character
 
+    def _accept(self, expression: re.Pattern[str]) -> str:
+        """What matches here, if anything does; it has been read then."""
+        match = expression.match(self._pattern, self._at)
+        self._at = match.end() if match else self._at
+        return match[0] if match else ""
+
     def _laziness(self) -> str:
         """What follows a quantifier; a lazy one matches the same whole texts."""
         if self._pattern.startswith("+", self._at):
@@ -125,23 +131,20 @@ class _Reader:
         return self._pattern[self._at - 1]
 
     def _escape(self) -> str:
-        if named := _PROPERTY.match(self._pattern, self._at):
-            self._at = named.end()
-            return f"\\{named[0]}"
-        letter = self._pattern[self._at : self._at + 1]
-        if letter in _SETS:
-            self._at += 1
+        if category := self._accept(_PROPERTY):
+            return f"\\{category}"
+        if letter := self._accept(_SET):
             members = _SETS[letter].everywhere
             return members if members.startswith("[") else f"[{members}]"
+        letter = self._pattern[self._at : self._at + 1]
         if letter in _UNSUPPORTED:
             raise ValueError(_UNSUPPORTED[letter])
         return _literal(self._character())
 
     def _character(self) -> str:
         """The character behind a backslash."""
-        if code := _CODE.match(self._pattern, self._at):
-            self._at = code.end()
-            return self._of_code(int(code[0][1:].strip("{}"), 16))
+        if code := self._accept(_CODE):
+            return self._of_code(int(code[1:].strip("{}"), 16))
         letter = self._next()
         if letter == "c" and self._pattern[self._at : self._at + 1].isalpha():
             return chr(ord(self._next().upper()) % 32)
@@ -152,9 +155,8 @@ class _Reader:
         return letter
 
     def _of_code(self, code: int) -> str:
-        if 0xD800 <= code < 0xDC00 and (low := _LOW_SURROGATE.match(self._pattern, self._at)):
-            self._at = low.end()
-            code = 0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00
+        if 0xD800 <= code < 0xDC00 and (low := self._accept(_LOW_SURROGATE)):
+            code = 0x10000 + ((code - 0xD800) << 10) + int(low.removeprefix("\\u"), 16) - 0xDC00
         if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
             raise ValueError(f"\\u{code:x} is no character")
         return chr(code)
@@ -175,13 +177,10 @@ class _Reader:
         if character == "]":
             return None
         if character == "\\":
-            letter = self._pattern[self._at : self._at + 1]
-            if letter in _SETS:
-                self._at += 1
+            if letter := self._accept(_SET):
                 return _SETS[letter].anywhere if negated else _SETS[letter].everywhere
-            if named := _PROPERTY.match(self._pattern, self._at):
-                self._at = named.end()
-                return f"\\{named[0]}"
+            if category := self._accept(_PROPERTY):
+                return f"\\{category}"
             character = self._in_class()
         following = self._pattern[self._at : self._at + 2]
         if not (len(following) == 2 and following[0] == "-" and following[1] != "]"):

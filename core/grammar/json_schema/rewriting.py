@@ -12,11 +12,10 @@ from typing import Any
 from core.grammar.json_schema import arrays, numbers, objects, strings
 from core.grammar.json_schema.combinations import add_all, restrict
 from core.grammar.json_schema.context import Context, Part
-from core.grammar.json_schema.faults import Path, SchemaFault
 from core.grammar.json_schema.final_checks import without_endless
 from core.grammar.json_schema.keywords import COMBINATIONS, COMPANIONS, IDLE, KEYWORDS, KINDS, OLD_DRAFTS, UNENFORCEABLE
 from core.grammar.json_schema.references import Place, References, entered
-from core.grammar.json_schema.schema import MAX_DEPTH, TYPES, Rewritten, Schema
+from core.grammar.json_schema.schema import MAX_DEPTH, TYPES, Path, Rewritten, Schema, SchemaFault
 
 TOO_DEEP = f"schemas may be nested {MAX_DEPTH} deep; put inner ones into '$defs', and refer to them"
 

@@ -1,4 +1,4 @@
-"""A schema that is rewritten for the engine, and the values that schemas list."""
+"""A schema that is rewritten for the engine, the values that schemas list, and what is wrong with a schema."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+Path = tuple[str | int, ...]
 Schema = dict[str, Any]
 Rewritten = bool | Schema
 """Here `type` is a list, bounds are inclusive, and references lead to `$defs`."""
@@ -57,3 +58,17 @@ def key_of(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(sorted(f"{json.dumps(name)}:{key_of(inner)}" for name, inner in value.items())) + "}"
     return json.dumps(value)
+
+
+class SchemaFault(Exception):
+    """A schema that cannot be used; `path` leads to the part at fault, and `complaint` says what to write instead."""
+
+    def __init__(self, path: Path, complaint: str) -> None:
+        super().__init__(complaint)
+        self.path = path
+        self.complaint = complaint
+
+
+def written(path: Path) -> str:
+    """The path as it follows the name of a field: `.properties.a.anyOf[1]`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

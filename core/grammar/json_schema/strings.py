@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.grammar.json_schema.constants import checked_text
-from core.grammar.json_schema.context import Context, Part, written_counts
-from core.grammar.json_schema.faults import Path, SchemaFault
+from core.grammar.json_schema.context import Context, Part
 from core.grammar.json_schema.patterns import engine_pattern
-from core.grammar.json_schema.schema import Rewritten, Schema
+from core.grammar.json_schema.schema import Path, Rewritten, Schema, SchemaFault
 
 _FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"))
 _YEAR = "(...[1-9]|..[1-9].|.[1-9]..|[1-9]...)"  # but for 0000
@@ -25,8 +24,8 @@ _BEYOND_THE_ENGINE: dict[str, Schema] = {  # which allows 29 February and second
 
 def restrictions(part: Part, context: Context) -> Iterator[Rewritten]:
     """What further schemas a string must be valid against; `part.rewritten` gets the keywords that it can hold."""
-    low, high = part.counts("minLength", "maxLength")
-    part.rewritten.update(written_counts(low, high, "minLength", "maxLength"))
+    low, high, counts = part.counts("minLength", "maxLength")
+    part.rewritten.update(counts)
     if low > high:
         yield context.impossible(f"no text has {low} characters at least and {high} at most", part.path)
     if "pattern" in part.keywords:
