@@ -10,7 +10,6 @@ arrays          items, also such as must differ
 objects         properties
 combinations    `$ref`, `allOf`, `anyOf`, `oneOf`, `const`, `enum`
 context       what all of these share while one schema is rewritten
-constants     values that the schema has itself
 references    what a `$ref` means
 keywords      tables of the keywords that are known
 final_checks  what is looked at once all is rewritten, with

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.grammar.json_schema.constants import check_value
 from core.grammar.json_schema.context import Context, Part
 from core.grammar.json_schema.references import References
 from core.grammar.json_schema.schema import Rewritten, Schema, SchemaFault
@@ -22,7 +21,7 @@ def restrict(keyword: str, part: Part, context: Context, references: References)
             if not isinstance(values, list) or not values:
                 raise SchemaFault(path, "'enum' must be a list of values")
             for listed in values:
-                check_value(listed, path, context)
+                context.check_value(listed, path)
             _add(keyword, value, part.rewritten)
         case "allOf":
             add_all(context.inner_list(part, keyword), part.rewritten)

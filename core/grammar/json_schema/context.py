@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from core.grammar.json_schema.number_bounds import is_exact
 from core.grammar.json_schema.references import Place
-from core.grammar.json_schema.schema import Path, Rewritten, Schema, SchemaFault, reference_to
+from core.grammar.json_schema.schema import MAX_DEPTH, Path, Rewritten, Schema, SchemaFault, reference_to
 
 MAX_COUNT = 100_000  # characters, items or properties that can be required
 _UNBOUNDED = 1_000_000_000  # no answer has more characters, items or properties
+_NO_NUMBER = (
+    "a number has a value that no grammar can hold; it must be a float exactly, and below 2^63; write it as a text"
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Part:
 class Context:
     """One for each schema that a client sends. Unless `strict`, keywords that cannot be enforced are ignored.
 
-    `rewrite` rewrites a schema so deep within others. In `old_drafts` lists of schemas have other keywords.
+    `rewrite` rewrites a schema so deep within others. An `old_draft` names lists of items otherwise.
     """
 
     def __init__(self, strict: bool, old_draft: bool, rewrite: Callable[[Place, int], Rewritten]) -> None:
@@ -113,3 +117,35 @@ class Context:
     def path(self, rewritten: Rewritten) -> Path | None:
         """Where in the client's schema a rewritten one comes from."""
         return self._places[id(rewritten)][0] if id(rewritten) in self._places else None
+
+    def check_value(self, value: Any, path: Path, depth: int = 0) -> None:
+        """Refuse a constant that the engine would change."""
+        if depth > MAX_DEPTH:
+            raise SchemaFault(path, f"a value that no grammar can hold: values may be nested {MAX_DEPTH} deep")
+        match value:
+            case bool() | None:
+                return
+            case int() | float():
+                if not is_exact(value):
+                    raise SchemaFault(path, _NO_NUMBER)
+            case str():
+                self.checked_text(value, path)
+            case list():
+                for inner in value:
+                    self.check_value(inner, path, depth + 1)
+            case dict():
+                for name, inner in value.items():
+                    self.checked_text(name, path)
+                    self.check_value(inner, path, depth + 1)
+
+    def checked_text(self, text: str, path: Path) -> str:
+        """`text` itself, a name or a value or a pattern."""
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise SchemaFault(path, "a text with half a surrogate pair is a value that no grammar can hold")
+        if self.controls is None and any(_is_control(character) for character in text):
+            self.controls = path
+        return text
+
+
+def _is_control(character: str) -> bool:
+    return (character < " " and character not in "\b\t\n\f\r") or character == "\x7f"

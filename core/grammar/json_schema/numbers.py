@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from core.grammar.json_schema import number_bounds
-from core.grammar.json_schema.constants import check_value
 from core.grammar.json_schema.context import Context, Part
 from core.grammar.json_schema.number_bounds import Bounds
 from core.grammar.json_schema.schema import Rewritten, SchemaFault
@@ -31,7 +30,7 @@ def restrictions(part: Part, context: Context) -> Iterator[Rewritten]:
     elif listed == []:
         yield context.impossible("no multiple of 'multipleOf' lies between 'minimum' and 'maximum'", path)
     elif listed is not None:
-        check_value(listed, path, context)
+        context.check_value(listed, path)
         yield context.noted({"enum": listed}, path)
     elif not integer and (shorter := number_bounds.shorter_decimals(bounds)):
         yield context.noted({"anyOf": [{"type": ["number"], **bounds.keywords}, {"enum": shorter}]}, path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from core.grammar.json_schema import strings
-from core.grammar.json_schema.constants import checked_text
 from core.grammar.json_schema.context import Context, Part
 from core.grammar.json_schema.schema import Rewritten, SchemaFault
 
@@ -32,7 +31,7 @@ def _properties(keyword: str, part: Part, context: Context) -> dict[str, Rewritt
         raise SchemaFault(part.path, f"'{keyword}' must be an object of schemas")
     schemas = {name: context.inner(part, keyword, name) for name in part.keywords[keyword]}
     if keyword == "properties":
-        return {checked_text(name, part.path, context): schema for name, schema in schemas.items()}
+        return {context.checked_text(name, part.path): schema for name, schema in schemas.items()}
     noun = "a name in 'patternProperties'"
     return {strings.pattern(name, noun, part.path, context): schema for name, schema in schemas.items()}
 
@@ -43,7 +42,7 @@ def _required(part: Part, context: Context) -> list[str]:
         return []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise SchemaFault(part.path, "'required' must be a list of names")
-    return list(dict.fromkeys(checked_text(name, part.path, context) for name in names))
+    return list(dict.fromkeys(context.checked_text(name, part.path) for name in names))
 
 
 def _count(part: Part, context: Context) -> Iterator[Rewritten]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from core.grammar.json_schema.constants import checked_text
 from core.grammar.json_schema.context import Context, Part
 from core.grammar.json_schema.patterns import engine_pattern
 from core.grammar.json_schema.schema import Path, Rewritten, Schema, SchemaFault
@@ -52,6 +51,6 @@ def pattern(expression: Any, noun: str, path: Path, context: Context) -> str:
     if not isinstance(expression, str):
         raise SchemaFault(path, f"{noun} must be a text")
     try:
-        return engine_pattern(checked_text(expression, path, context))
+        return engine_pattern(context.checked_text(expression, path))
     except ValueError as error:
         raise SchemaFault(path, f"{noun} '{expression:.60}': {error}") from error
