@@ -111,9 +111,9 @@ class ChatTemplate:
             raise InvalidRequest("tools", message)
         if self._takes_tools:
             return
-        for number, said in enumerate(messages):
-            if said["role"] == "tool" or said.get("tool_calls"):
-                field = f"messages[{number}]." + ("role" if said["role"] == "tool" else "tool_calls")
+        for number, message in enumerate(messages):
+            if message["role"] == "tool" or message.get("tool_calls"):
+                field = f"messages[{number}]." + ("role" if message["role"] == "tool" else "tool_calls")
                 reason = "this model's chat template has no tools; leave the message out"
                 raise InvalidRequest(field, f"'{field}': {reason}")
 
@@ -138,6 +138,6 @@ def _code(template: str | dict[str, str] | None) -> str:
 def _check_names(hf: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:
     """Refuse variables that are no business of a template's: those that say how to render or with which template."""
     own = {"messages", "conversations", *inspect.signature(hf.apply_chat_template).parameters}
-    if taken := sorted(own.intersection(variables)):
-        message = f"'{taken[0]}' is no variable of a chat template; give the template's own, such as enable_thinking"
+    if names := sorted(own.intersection(variables)):
+        message = f"'{names[0]}' is no variable of a chat template; give the template's own, such as enable_thinking"
         raise InvalidRequest("chat_template_kwargs", message)

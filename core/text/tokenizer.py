@@ -165,9 +165,9 @@ def load_tokenizer(path: str | Path, format_name: str | None = None) -> Tokenize
     named = _eos_ids(path) or _as_list(hf.eos_token_id)
     eos_ids = [token for token in named if 0 <= token < len(hf)]
     if not eos_ids:
-        said = f"of {named} the tokenizer has none" if named else "none is named"
+        reason = f"of {named} the tokenizer has none" if named else "none is named"
         raise ConfigError(
-            f"{path} has no end-of-sequence token: {said}; set eos_token_id in its generation_config.json"
+            f"{path} has no end-of-sequence token: {reason}; set eos_token_id in its generation_config.json"
         )
     return Tokenizer(hf, eos_ids, format_name)
 

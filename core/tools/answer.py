@@ -1,30 +1,15 @@
-"""The parts of an answer, whole and as what is new in them."""
+"""What is new in an answer, part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
 CallsState = Literal["none", "whole", "cut"]
 """Of an answer: no call, calls that are all whole, or a last one that is not."""
-
-
-class ToolCall(NamedTuple):
-    """A call of a tool; `arguments` is the JSON text of the arguments so far."""
-
-    name: str
-    arguments: str
-
-
-class ParsedAnswer(NamedTuple):
-    """What a text says."""
-
-    reasoning: str = ""
-    content: str = ""
-    calls: tuple[ToolCall, ...] = ()
 
 
 class ReasoningPart(msgspec.Struct, frozen=True):
@@ -70,20 +55,13 @@ class AnswerDelta(msgspec.Struct, frozen=True):
 
 def delta_of(parts: Iterable[Part]) -> AnswerDelta:
     """Parts that follow each other as one delta: those of one kind, or of one call, are one part; empty ones none."""
-    said = (part for part in parts if not _is_empty(part))
-    return AnswerDelta(tuple(_together(list(alike)) for _, alike in groupby(said, _kind)))
+    filled = (part for part in parts if not _is_empty(part))
+    return AnswerDelta(tuple(_together(list(alike)) for _, alike in groupby(filled, _kind)))
 
 
 def joined(deltas: Iterable[AnswerDelta]) -> AnswerDelta:
     """Deltas that follow each other as one."""
     return delta_of(part for delta in deltas for part in delta.parts)
-
-
-def whole_answer(deltas: Iterable[AnswerDelta]) -> ParsedAnswer:
-    """The answer that all its deltas make up."""
-    delta = joined(deltas)
-    calls = tuple(ToolCall(call.name or "", call.arguments) for call in delta.calls)
-    return ParsedAnswer(delta.reasoning, delta.content, calls)
 
 
 def _kind(part: Part) -> Any:

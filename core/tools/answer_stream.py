@@ -11,11 +11,9 @@ from core.tools.answer import (
     AnswerDelta,
     CallPart,
     CallsState,
-    ParsedAnswer,
     Part,
     ReasoningPart,
     delta_of,
-    whole_answer,
 )
 from core.tools.call_reader import CallReader
 from core.tools.character_reader import SPACES, Steps
@@ -119,8 +117,3 @@ class AnswerStream(CallReader):
         if not self._was_cut():
             self._parts.append(ReasoningPart("".join(self.pending)))
         self.pending.clear()
-
-
-def parse(text: str, stream: AnswerStream) -> ParsedAnswer:
-    """A whole answer; `stream` is a fresh one."""
-    return whole_answer([stream.push(text), stream.finish()])

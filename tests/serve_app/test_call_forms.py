@@ -13,8 +13,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from core.text.tokenizer import Tokenizer
-from core.tools.answer import ToolCall
 from tests.core.tools.call_forms import CALL, FORMS, FRAMES, NAMES, WRITTEN
+from tests.core.tools.parsed import ToolCall
 from tests.serve_app.calling import TEMPLATE
 from tests.serve_app.clients import events, http_client
 from tests.serve_app.scripted import BOS, EOS, EOS_ID, ScriptedService, tokens_of, toy_tokenizer

@@ -11,12 +11,12 @@ from llguidance import LLMatcher, LLTokenizer
 from transformers import PreTrainedTokenizerBase
 
 from core.grammar.calls import Tool, calls_grammar
-from core.tools.answer import ToolCall
-from core.tools.answer_stream import AnswerStream, parse
+from core.tools.answer_stream import AnswerStream
 from core.tools.formats import FORMATS
 from core.tools.markers import MARKS
 from core.tools.reasoning import Reasoning
 from tests.core.text.chat_formats import FORMATS as CHATS
+from tests.core.tools.parsed import ToolCall, parse
 
 THINK = Reasoning("<think>", "</think>")
 CITY = {

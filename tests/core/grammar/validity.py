@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
-from core.tools.answer import whole_answer
 from core.tools.answer_stream import AnswerStream
 from core.tools.format import ToolFormat
 from tests.core.grammar.offered_tools import OfferedTool
+from tests.core.tools.parsed import whole_answer
 
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOSTNAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")

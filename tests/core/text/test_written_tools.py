@@ -11,10 +11,10 @@ from transformers import PreTrainedTokenizerFast
 from core.errors import InvalidRequest
 from core.text.chat_template import ChatTemplate, Rendering
 from core.text.written_tools import with_written_tools
-from core.tools.answer import ToolCall
-from core.tools.answer_stream import AnswerStream, parse
+from core.tools.answer_stream import AnswerStream
 from core.tools.formats import FORMATS
 from tests.core.text.chat_formats import FORMATS as CHATS
+from tests.core.tools.parsed import ToolCall, parse
 
 TOOL = {"type": "function", "function": {"name": "get", "description": "a b", "parameters": {"type": "object"}}}
 USER = {"role": "user", "content": "the end"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from core.tools.answer import ToolCall
+from tests.core.tools.parsed import ToolCall
 
 NAMES = ("get", "get_weather", "f")
 

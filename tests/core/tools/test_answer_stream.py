@@ -9,12 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.tools.answer import AnswerDelta, CallPart, ParsedAnswer, ToolCall, joined, whole_answer
-from core.tools.answer_stream import AnswerStream, parse
+from core.tools.answer import AnswerDelta, CallPart, joined
+from core.tools.answer_stream import AnswerStream
 from core.tools.format import ToolFormat
 from core.tools.formats import FORMATS
 from core.tools.markers import MARKS, without_marks
 from core.tools.reasoning import Reasoning
+from tests.core.tools.parsed import ParsedAnswer, ToolCall, parse, whole_answer
 
 NAMES = ("get", "get_weather", "f")
 THINK = Reasoning("<think>", "</think>")

@@ -7,12 +7,13 @@ import re
 
 import pytest
 
-from core.tools.answer import AnswerDelta, ParsedAnswer, whole_answer
-from core.tools.answer_stream import AnswerStream, parse
+from core.tools.answer import AnswerDelta
+from core.tools.answer_stream import AnswerStream
 from core.tools.formats import FORMATS
 from core.tools.markers import MARKS
 from core.tools.reasoning import Reasoning
 from tests.core.tools.call_forms import FORMS, FRAMES, NAMES, Form
+from tests.core.tools.parsed import ParsedAnswer, parse, whole_answer
 
 EACH = pytest.mark.parametrize("tool_format", FRAMES)
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.tools.answer_stream import AnswerStream, parse
+from core.tools.answer_stream import AnswerStream
 from core.tools.call_spans import CallSpans, TextSpan
 from core.tools.formats import FORMATS
 from core.tools.markers import MARKS
 from core.tools.reasoning import Reasoning
+from tests.core.tools.parsed import parse
 
 THINK = Reasoning("<think>", "</think>")
 CALL = '{"name": "get", "arguments": {"a": "}]\\"</tool_call>[TOOL_CALLS] END", "b": [{}]}}'

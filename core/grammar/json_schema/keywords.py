@@ -1,4 +1,4 @@
-"""Keywords of JSON Schema: which concern what, which cannot be enforced, and what formats add to the engine's own."""
+"""Keywords of JSON Schema: which concern what, and which cannot be enforced."""
 
 from __future__ import annotations
 
@@ -52,18 +52,8 @@ KINDS = {  # keywords that concern values of one type
     "dependencies": "object",
     "unevaluatedProperties": "object",
 }
-FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"))
-_YEAR = "(...[1-9]|..[1-9].|.[1-9]..|[1-9]...)"  # but for 0000
-_LEAP_YEAR = "(..(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
-_DAY = f"({_YEAR}-(0[13-9]-..|1.-..|02-[01].|02-2[0-8])|{_LEAP_YEAR}-02-29)"
-OF_FORMATS: dict[str, dict[str, Any]] = {  # the engine allows 29 February and second 60 in any year and minute
-    "date": {"pattern": f"^{_DAY}$"},
-    "time": {"pattern": "^.{6}[0-5].*$"},
-    "date-time": {"pattern": f"^{_DAY}.{{7}}[0-5].*$"},
-    "hostname": {"maxLength": 253},
-}
 OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07", "2019-09")
-APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf", "const", "enum")
+COMBINATIONS = ("$ref", "allOf", "anyOf", "oneOf", "const", "enum")
 KEYWORDS = {
     "number": ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"),
     "string": ("minLength", "maxLength", "pattern", "format"),

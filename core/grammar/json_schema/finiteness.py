@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from core.grammar.disjointness import Rewritten
+from core.grammar.json_schema.schema import Rewritten, referred
 
 
 class Finiteness:
@@ -38,7 +38,7 @@ class Finiteness:
         """The schemas right below without which there is no value, and which have none that ends."""
         if schema.get("enum") == []:
             yield False
-        if "$ref" in schema and (name := schema["$ref"].removeprefix("#/$defs/")) not in self._finite:
+        if (name := referred(schema)) is not None and name not in self._finite:
             yield self._definitions[name]
         yield from self._endless(schema.get("allOf", ()))
         if "anyOf" in schema and len(endless := list(self._endless(schema["anyOf"]))) == len(schema["anyOf"]):

@@ -70,7 +70,7 @@ def _least(schema: Mapping[str, Any], inclusive: str, exclusive: str, sign: int,
         lows.append(_raised(sign * _exact(at, inclusive), integer))
     if beyond is not None:
         lows.append(_raised(sign * _exact(beyond, exclusive), integer, beyond=True))
-    return _held(max(lows)) if lows else None
+    return _engine_bound(max(lows)) if lows else None
 
 
 def _exact(value: Any, keyword: str) -> Fraction:
@@ -102,7 +102,7 @@ def _digits_before_point(exact: Fraction) -> int:
     return 1 - len(str(int(1 / abs(exact)))) if exact else 0
 
 
-def _held(low: Fraction) -> Number:
+def _engine_bound(low: Fraction) -> Number:
     """The bound for the engine, as a float or the whole number that one is; raises `ValueError` if it lies too far."""
     if low > LARGEST:
         raise ValueError(f"bounds of numbers go to ±{LARGEST:.0e}; write a smaller one")
@@ -141,8 +141,8 @@ def listed_multiples(multiple: Fraction, bounds: Bounds) -> list[Number] | None:
     last = math.floor(Fraction(repr(bounds.high)) / multiple)
     if last - first >= MAX_LISTED:
         return None
-    exact = (multiple * number for number in range(first, last + 1))
-    return [int(one) if one.denominator == 1 else float(one) for one in exact]
+    exact = (multiple * factor for factor in range(first, last + 1))
+    return [int(number) if number.denominator == 1 else float(number) for number in exact]
 
 
 def within_digits(multiple: Fraction, bounds: Bounds) -> Bounds:
@@ -152,11 +152,11 @@ def within_digits(multiple: Fraction, bounds: Bounds) -> Bounds:
     """
     if multiple.denominator == 1:
         return bounds
-    most = 10 ** (DIGITS - len(str(_power_of_ten(multiple.denominator))) + 1)
-    low = -most if bounds.low is None else max(bounds.low, -most)
-    high = most if bounds.high is None else min(bounds.high, most)
-    if low > most or high < -most:
-        raise ValueError(f"with this 'multipleOf' bounds of numbers go to ±{most:.0e}; write smaller ones")
+    limit = 10 ** (DIGITS - len(str(_power_of_ten(multiple.denominator))) + 1)
+    low = -limit if bounds.low is None else max(bounds.low, -limit)
+    high = limit if bounds.high is None else min(bounds.high, limit)
+    if low > limit or high < -limit:
+        raise ValueError(f"with this 'multipleOf' bounds of numbers go to ±{limit:.0e}; write smaller ones")
     return Bounds(low, high)
 
 
@@ -209,8 +209,8 @@ def common_multiple_fits(multiples: set[Fraction]) -> bool:
     """Whether the engine can merge all of them: it computes common multiples in 32 bits, and does not notice more."""
     if not multiples:
         return True
-    scale = math.lcm(*(_power_of_ten(one.denominator) for one in multiples))
-    whole = [int(one * scale) for one in multiples]
+    scale = math.lcm(*(_power_of_ten(multiple.denominator) for multiple in multiples))
+    whole = [int(multiple * scale) for multiple in multiples]
     return math.lcm(*whole) * max(whole) <= _U32
 
 

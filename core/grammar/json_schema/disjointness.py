@@ -1,47 +1,15 @@
-"""Proofs that no value is valid for two schemas, so that 'one of' both means 'any of' them.
-
-The schemas are rewritten ones: `type` is a list, bounds are inclusive, and references lead to `$defs`.
-"""
+"""Proofs that no value is valid for two schemas, so that 'one of' both means 'any of' them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
-Rewritten = bool | dict[str, Any]
+from core.grammar.json_schema.schema import TYPES, Rewritten, Schema, key_of, referred, type_of, values_of
 
-TYPES = ("null", "boolean", "number", "string", "array", "object")
 _DEPTH = 12
-_COMPARED = 20_000  # pairs; then it is not proven
-
-
-def type_of(value: Any) -> str:
-    """Its type in JSON."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-    return "object"
-
-
-def key_of(value: Any) -> str:
-    """Equal for values that are equal in JSON, as 1 and 1.0 are, and True and 1 are not."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, list):
-        return "[" + ",".join(map(key_of, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ",".join(sorted(f"{json.dumps(name)}:{key_of(inner)}" for name, inner in value.items())) + "}"
-    return json.dumps(value)
+_MAX_PAIRS = 20_000  # pairs; then it is not proven
 
 
 class Disjointness:
@@ -49,11 +17,11 @@ class Disjointness:
 
     def __init__(self, definitions: Mapping[str, Rewritten]) -> None:
         self._definitions = definitions
-        self._left = _COMPARED
+        self._budget = _MAX_PAIRS
 
     def of_all(self, schemas: Sequence[Rewritten]) -> bool:
         """Whether no two of them have a value in common."""
-        return self._tagged(schemas) or all(self._of(one, other, 0) for one, other in combinations(schemas, 2))
+        return self._tagged(schemas) or all(self._of(*pair, 0) for pair in combinations(schemas, 2))
 
     def _tagged(self, schemas: Sequence[Rewritten]) -> bool:
         """Whether all are objects with one required property of which each has values of its own."""
@@ -77,19 +45,20 @@ class Disjointness:
             if name in required and isinstance(inner, dict) and (values := values_of(inner)) is not None
         }
 
-    def _of(self, one: Rewritten, other: Rewritten, depth: int) -> bool:
-        self._left -= 1
-        if depth > _DEPTH or self._left < 0:
+    def _of(self, a: Rewritten, b: Rewritten, depth: int) -> bool:
+        self._budget -= 1
+        if depth > _DEPTH or self._budget < 0:
             return False
-        ones, others = list(self._parts(one, depth)), list(self._parts(other, depth))
-        if False in ones or False in others:
+        all_of_a, all_of_b = list(self._parts(a, depth)), list(self._parts(b, depth))
+        if False in all_of_a or False in all_of_b:
             return True
-        left, right = ([part for part in parts if isinstance(part, dict)] for parts in (ones, others))
-        if any(_differ(one, other) for one, other in product(left, right)):
-            return True
-        if self._some_member(left, right, depth):
-            return True
-        return self._every_option(left, other, depth) or self._every_option(right, one, depth)
+        parts_a, parts_b = ([part for part in parts if isinstance(part, dict)] for parts in (all_of_a, all_of_b))
+        return (
+            any(_differ(*pair) for pair in product(parts_a, parts_b))
+            or self._some_member(parts_a, parts_b, depth)
+            or self._every_option(parts_a, b, depth)
+            or self._every_option(parts_b, a, depth)
+        )
 
     def _every_option(self, parts: Sequence[Mapping[str, Any]], other: Rewritten, depth: int) -> bool:
         options = [part["anyOf"] for part in parts if "anyOf" in part]
@@ -100,60 +69,51 @@ class Disjointness:
         yield schema
         if isinstance(schema, bool) or depth > _DEPTH:
             return
-        if "$ref" in schema:
-            name = schema["$ref"].removeprefix("#/$defs/")
+        if (name := referred(schema)) is not None:
             yield from self._parts(self._definitions.get(name, True), depth + 1)
         for part in schema.get("allOf", ()):
             yield from self._parts(part, depth + 1)
 
-    def _some_member(self, left: list[dict[str, Any]], right: list[dict[str, Any]], depth: int) -> bool:
+    def _some_member(self, parts_a: list[Schema], parts_b: list[Schema], depth: int) -> bool:
         """Whether both are objects or lists that must have a member which cannot be valid for both."""
         types = set(TYPES)
-        for part in left + right:
+        for part in parts_a + parts_b:
             types &= _types(part)
         if types == {"object"}:
-            names = {name: None for part in left + right for name in part.get("required", ())}
-            members = (([_property(p, name) for p in left], [_property(p, name) for p in right]) for name in names)
+            names = {name: None for part in parts_a + parts_b for name in part.get("required", ())}
+            members = (([_property(p, name) for p in parts_a], [_property(p, name) for p in parts_b]) for name in names)
         elif types == {"array"}:
-            least = max(part.get("minItems", 0) for part in left + right)
-            longest = max(len(part.get("prefixItems", ())) for part in left + right) + 1
-            numbers = range(min(least, longest))
-            members = (([_item(p, n) for p in left], [_item(p, n) for p in right]) for n in numbers)
+            required = max(part.get("minItems", 0) for part in parts_a + parts_b)
+            longest = max(len(part.get("prefixItems", ())) for part in parts_a + parts_b) + 1
+            numbers = range(min(required, longest))
+            members = (([_item(p, n) for p in parts_a], [_item(p, n) for p in parts_b]) for n in numbers)
         else:
             return False
         return any(self._of(a, b, depth + 1) for ours, theirs in members for a, b in product(ours, theirs))
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
-    given = {"number" if name == "integer" else name for name in schema.get("type", TYPES)}
+    types = {"number" if name == "integer" else name for name in schema.get("type", TYPES)}
     if (values := values_of(schema)) is not None:
-        given &= {type_of(value) for value in values}
-    return given
+        types &= {type_of(value) for value in values}
+    return types
 
 
-def values_of(schema: Mapping[str, Any]) -> list[Any] | None:
-    """The values that `const` or `enum` lists; None without them."""
-    if "const" in schema:
-        return [schema["const"]]
-    return schema.get("enum")
-
-
-def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _differ(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether their own keywords exclude each other."""
-    types = _types(one) & _types(other)
+    types = _types(a) & _types(b)
     if not types:
         return True
-    if (values := values_of(one)) is not None:
-        return not any(_may_be(value, other) for value in values)
-    if (values := values_of(other)) is not None:
-        return not any(_may_be(value, one) for value in values)
+    for schema, other in ((a, b), (b, a)):
+        if (values := values_of(schema)) is not None:
+            return not any(_may_be(value, other) for value in values)
     ranges = {"number": ("minimum", "maximum"), "string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
-    return all(kind in ranges and _apart(one, other, *ranges[kind]) for kind in types)
+    return all(kind in ranges and _apart(a, b, *ranges[kind]) for kind in types)
 
 
-def _apart(one: Mapping[str, Any], other: Mapping[str, Any], least: str, most: str) -> bool:
-    lows = [part[least] for part in (one, other) if least in part]
-    highs = [part[most] for part in (one, other) if most in part]
+def _apart(a: Mapping[str, Any], b: Mapping[str, Any], lower: str, upper: str) -> bool:
+    lows = [part[lower] for part in (a, b) if lower in part]
+    highs = [part[upper] for part in (a, b) if upper in part]
     return bool(lows and highs) and max(lows) > min(highs)
 
 

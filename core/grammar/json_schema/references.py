@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
-from core.grammar.faults import Path, SchemaFault
+from core.grammar.json_schema.schema import Path, SchemaFault
 
 _IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _IN_LISTS = ("prefixItems", "allOf", "anyOf", "oneOf")

@@ -12,27 +12,27 @@ from typing import NamedTuple
 MAX_REPEATED = 20_000
 
 _DIGITS, _WORDS, _SPACES = "0-9", "0-9A-Za-z_", r" \t\n\r\f\v"
-_MOST_DIGITS, _MOST_WORDS, _MOST_SPACES = r"\p{Nd}", r"\p{L}\p{N}_", r"\s\x1c-\x1f\x{feff}"
+_ALL_DIGITS, _ALL_WORDS, _ALL_SPACES = r"\p{Nd}", r"\p{L}\p{N}_", r"\s\x1c-\x1f\x{feff}"
 
 
 class _Set(NamedTuple):
     """The members of an escaped set that it has everywhere, and those that it has anywhere."""
 
-    least: str
-    most: str
+    everywhere: str
+    anywhere: str
 
 
 _SETS = {
-    "d": _Set(_DIGITS, _MOST_DIGITS),
-    "w": _Set(_WORDS, _MOST_WORDS),
-    "s": _Set(_SPACES, _MOST_SPACES),
-    "D": _Set(f"[^{_MOST_DIGITS}]", f"[^{_DIGITS}]"),
-    "W": _Set(f"[^{_MOST_WORDS}]", f"[^{_WORDS}]"),
-    "S": _Set(f"[^{_MOST_SPACES}]", f"[^{_SPACES}]"),
+    "d": _Set(_DIGITS, _ALL_DIGITS),
+    "w": _Set(_WORDS, _ALL_WORDS),
+    "s": _Set(_SPACES, _ALL_SPACES),
+    "D": _Set(f"[^{_ALL_DIGITS}]", f"[^{_DIGITS}]"),
+    "W": _Set(f"[^{_ALL_WORDS}]", f"[^{_WORDS}]"),
+    "S": _Set(f"[^{_ALL_SPACES}]", f"[^{_SPACES}]"),
 }
 _DOT = r"[^\n\r\x{2028}\x{2029}]"
 _BACK_REFERENCE = "back-references are not supported; write the text out"
-_NOT_HELD = {
+_UNSUPPORTED = {
     "b": "'\\b' is not supported; write the characters that may stand around the word",
     "B": "'\\B' is not supported; write the characters that may stand there",
     "k": _BACK_REFERENCE,
@@ -43,10 +43,11 @@ _NOT_HELD = {
 }
 _LOOK_AROUND = re.compile(r"\(\?(=|!|<=|<!)")
 _QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}")
-_LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_LOW_SURROGATE = re.compile(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _REPEATED = re.compile(r"\\.|\[(\\.|[^\]\\])*\]|\{(?P<count>\d+)(,\d*)?\}|[^?]", re.DOTALL)
 _CODE = re.compile(r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]{1,6}\}")
 _PROPERTY = re.compile(r"[pP]\{[^{}]*\}")
+_SET = re.compile("[dwsDWS]")
 _SYNTAX = r"\^$.|?*+()[]{}-&~#"
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 
@@ -59,18 +60,18 @@ def engine_pattern(pattern: str) -> str:
 
 def check_repetition(pattern: str) -> None:
     """Refuse with `ValueError` what must be repeated so often that the engine is busy for seconds."""
-    least = [1]  # of the groups around, the greatest number so far
+    greatest = [1]  # number so far, of each group around
     before = 1
     for part in _REPEATED.finditer(pattern):
         match part[0][0]:
             case "(":
-                least.append(1)
+                greatest.append(1)
             case ")":
-                before = least.pop() if len(least) > 1 else 1
-                least[-1] = max(least[-1], before)
+                before = greatest.pop() if len(greatest) > 1 else 1
+                greatest[-1] = max(greatest[-1], before)
             case "{" if part["count"]:
                 before *= int(part["count"])
-                least[-1] = max(least[-1], before)
+                greatest[-1] = max(greatest[-1], before)
                 if before > MAX_REPEATED:
                     raise ValueError(f"it repeats something {before} times; {MAX_REPEATED} is the most")
             case _:
@@ -93,9 +94,8 @@ class _Reader:
     def _part(self) -> str:
         if _LOOK_AROUND.match(self._pattern, self._at):
             raise ValueError("look-ahead and look-behind are not supported; write what the text is")
-        if quantifier := _QUANTIFIER.match(self._pattern, self._at):
-            self._at = quantifier.end()
-            return quantifier[0] + self._laziness()
+        if quantifier := self._accept(_QUANTIFIER):
+            return quantifier + self._laziness()
         character = self._next()
         match character:
             case "\\":
@@ -112,6 +112,12 @@ class _Reader:
                 return character + self._laziness()
         return character
 
+    def _accept(self, expression: re.Pattern[str]) -> str:
+        """What matches here, if anything does; it has been read then."""
+        match = expression.match(self._pattern, self._at)
+        self._at = match.end() if match else self._at
+        return match[0] if match else ""
+
     def _laziness(self) -> str:
         """What follows a quantifier; a lazy one matches the same whole texts."""
         if self._pattern.startswith("+", self._at):
@@ -125,23 +131,20 @@ class _Reader:
         return self._pattern[self._at - 1]
 
     def _escape(self) -> str:
-        if named := _PROPERTY.match(self._pattern, self._at):
-            self._at = named.end()
-            return f"\\{named[0]}"
+        if category := self._accept(_PROPERTY):
+            return f"\\{category}"
+        if letter := self._accept(_SET):
+            members = _SETS[letter].everywhere
+            return members if members.startswith("[") else f"[{members}]"
         letter = self._pattern[self._at : self._at + 1]
-        if letter in _SETS:
-            self._at += 1
-            least = _SETS[letter].least
-            return least if least.startswith("[") else f"[{least}]"
-        if letter in _NOT_HELD:
-            raise ValueError(_NOT_HELD[letter])
+        if letter in _UNSUPPORTED:
+            raise ValueError(_UNSUPPORTED[letter])
         return _literal(self._character())
 
     def _character(self) -> str:
         """The character behind a backslash."""
-        if code := _CODE.match(self._pattern, self._at):
-            self._at = code.end()
-            return self._of_code(int(code[0][1:].strip("{}"), 16))
+        if code := self._accept(_CODE):
+            return self._of_code(int(code[1:].strip("{}"), 16))
         letter = self._next()
         if letter == "c" and self._pattern[self._at : self._at + 1].isalpha():
             return chr(ord(self._next().upper()) % 32)
@@ -152,9 +155,8 @@ class _Reader:
         return letter
 
     def _of_code(self, code: int) -> str:
-        if 0xD800 <= code < 0xDC00 and (low := _LOW_SURROGATE.match(self._pattern, self._at)):
-            self._at = low.end()
-            code = 0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00
+        if 0xD800 <= code < 0xDC00 and (low := self._accept(_LOW_SURROGATE)):
+            code = 0x10000 + ((code - 0xD800) << 10) + int(low.removeprefix("\\u"), 16) - 0xDC00
         if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
             raise ValueError(f"\\u{code:x} is no character")
         return chr(code)
@@ -175,13 +177,10 @@ class _Reader:
         if character == "]":
             return None
         if character == "\\":
-            letter = self._pattern[self._at : self._at + 1]
-            if letter in _SETS:
-                self._at += 1
-                return _SETS[letter].most if negated else _SETS[letter].least
-            if named := _PROPERTY.match(self._pattern, self._at):
-                self._at = named.end()
-                return f"\\{named[0]}"
+            if letter := self._accept(_SET):
+                return _SETS[letter].anywhere if negated else _SETS[letter].everywhere
+            if category := self._accept(_PROPERTY):
+                return f"\\{category}"
             character = self._in_class()
         following = self._pattern[self._at : self._at + 2]
         if not (len(following) == 2 and following[0] == "-" and following[1] != "]"):
