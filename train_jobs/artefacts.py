@@ -22,7 +22,7 @@ from core.bundle.store import Winner
 from core.distill.dataset import DistillationSet
 from core.distill.replay import AcceptanceCounts
 from core.distill.traces import Trace, traces_of
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.clustering import TaskPartition
 from core.tasks.embedding import Matrix
 from train_jobs.findings import KPoint, LossPoint, PairsPoint, RunTime

@@ -21,10 +21,10 @@ from core.bundle.store import Bundle, show
 from core.confidence_intervals import Difference, Estimate, Figure, compare, over_prompts
 from core.distill.replay import AcceptanceCounts, Terms, score_draft
 from core.distill.traces import Trace, TraceStore
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.model.base import Model
 from core.policy.rerouting import AnswerRoute, RoutingTable
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 
 FIGURES: tuple[Figure, ...] = get_args(Figure)

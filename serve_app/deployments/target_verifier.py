@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 import ray
 
+from core.draft_key import DraftKey
 from core.generation import GenerationRequest, Run
 from core.model_names import locate
 from core.policy.draft_policy import OTHERS
@@ -36,10 +37,10 @@ class Started(msgspec.Struct, frozen=True):
 
     sessions: tuple[int, ...]
     verifier: Address
-    declined: frozenset[str] = frozenset()
+    declined: frozenset[DraftKey] = frozenset()
     lookahead: bool = True
 
-    def declines(self, draft: str) -> bool:
+    def declines(self, draft: DraftKey) -> bool:
         """Whether the sessions go without this draft."""
         return draft in self.declined or self.declines_all
 
@@ -109,7 +110,7 @@ class TargetVerifier:
         self._metrics.export(await self.counts())
 
 
-def declined_drafts(declined: Mapping[str, bool]) -> frozenset[str]:
+def declined_drafts(declined: Mapping[DraftKey, bool]) -> frozenset[DraftKey]:
     """The drafts that would not pay.
 
     Where none of those met would pay, nor would others, no draft is opened.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from core.draft_key import GENERAL
 from core.generation import Source
-from core.tasks import GENERAL
 from serve_app.openai.responses import CompletionTokensDetails, SpeculationCounts, SpeculationUsage, Usage
 from serve_app.openai.service import ChoiceRun
 

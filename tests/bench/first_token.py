@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import Progress
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from serve_app.deployments.served_models import ServedModels
 from serve_app.hosting import local_service
 from serve_app.local_cluster import free_port

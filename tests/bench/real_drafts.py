@@ -27,9 +27,9 @@ from core.confidence_intervals import Difference, compare
 from core.distill.competition import counts
 from core.distill.replay import AcceptanceCounts, hits_among, output_logits, replay, session_forward
 from core.distill.traces import Trace
+from core.draft_key import GENERAL
 from core.model.base import drawable_ids
 from core.model.causal_lm import load_draft_model
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.verify.sources import DEFAULT

@@ -8,9 +8,9 @@ import pytest
 
 from core.distill.record import Record
 from core.distill.replay import Terms, replay
+from core.draft_key import GENERAL
 from core.policy.rerouting import RoutingTable
 from core.sampling.params import SamplingParams
-from core.tasks import GENERAL
 from tests.bench.rerouting import JOIN_PASSES, at_random, play
 
 TERMS = Terms(num_speculative_tokens=6, num_valid=100, context=512)

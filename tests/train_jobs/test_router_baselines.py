@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.classifier import ClassifierConfig
 from core.tasks.classifier_training import ClassifierRecipe, Example, train_classifier
 from core.tasks.clustering import TaskPartition, find_tasks

@@ -12,10 +12,10 @@ from core.bundle.store import Bundle, open_live
 from core.confidence_intervals import compare
 from core.distill.record import Record
 from core.distill.replay import AcceptanceCounts, Terms, score_draft, total
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
 from core.model.causal_lm import CausalLM, load_draft_model
 from core.model_names import locate
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from tests.core.family_records import TERMS, answered, requests

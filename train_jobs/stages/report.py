@@ -9,7 +9,7 @@ import numpy as np
 
 from core.confidence_intervals import compare
 from core.distill.replay import AcceptanceCounts, total
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from train_jobs.artefacts import HELD_OUT, SPLITS
 from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, TASK, draft_name
 from train_jobs.findings import Candidate, Findings, Pooled, PublishedFigures, SlotFindings

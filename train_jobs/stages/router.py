@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import ray
 
 from core.distill.traces import Trace
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.classifier import Network, TaskClassifier
 from core.tasks.classifier_training import Build, ClassifierRecipe, Example, accuracy, train_classifier, winner
 from core.tasks.clustering import TaskPartition

@@ -17,10 +17,10 @@ from core.bundle.store import open_live, open_version, publish, show
 from core.distill.replay import AcceptanceCounts, score_draft, total
 from core.distill.shadow import Drawn, Measured, Serving, draw, foreign_to, replayed, shadow
 from core.distill.traces import TraceStore
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import BUNDLE_DIR, DRAFT_DIR
 from core.model.causal_lm import CausalLM, load_draft_model
-from core.tasks import GENERAL
 from tests.core.bundle.bundles import NAMES
 from tests.core.distill.shadowed import PYTHON, SHIPPED, copied, traces, with_a_worse_adapter
 from tests.core.family_records import TERMS

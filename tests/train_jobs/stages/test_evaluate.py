@@ -10,7 +10,7 @@ import pytest
 
 from core.bundle.manifest import Evidence
 from core.distill.replay import AcceptanceCounts
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from train_jobs.artefacts import LiveDrafts, Scores, TaskAssignment
 from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, TASK, draft_name
 from train_jobs.stages.evaluate import Judge

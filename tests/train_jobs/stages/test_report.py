@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.distill.replay import AcceptanceCounts
 from core.distill.traces import parquet_of
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from tests.train_jobs.stages.test_partition import FIRST, partitioned
 from tests.train_jobs.watching import answers
 from train_jobs.artefacts import CURVES, LIVE, SPLITS, WINNERS, LiveDrafts, StudyCurves, TaskAssignment, write_json
