@@ -18,7 +18,7 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     gguf        GGUF files, converted once into Hugging Face directories            model
     model       running models: architectures, weights, KV cache, decoders          model.*
     wire        messages between drafts and verifier, sockets, engine threads       sampling
-    policy      when and how much to draft, and which draft                         model, tasks
+    policy      when and how much to draft, and which draft                         model
     draft       the draft engine: proposals, and branches drafted ahead             sampling, model, wire, policy
     verify      the verify engine: batches, the commit rule, links to drafts,
                 proposals looked up without a draft                                 those of draft, text, grammar

@@ -26,6 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from core.draft_key import DraftKey
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.settings import AbsolutePath, Section, read_settings
@@ -350,24 +351,23 @@ def _imported(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", found)
 
 
-def draft_name(task: str, directory: str | None = None) -> str:
-    """How the verifier knows a task's draft: `<task>`, and `@` with the first digits of an adapter.
+def draft_key(task: str, directory: str | None = None) -> DraftKey:
+    """A task's draft, with the adapter in `directory` or without one.
 
-    It keeps its estimates by the whole name, and earlier answers by the task in it. Ray's metrics accept ASCII only,
-    and tasks may be named in any script: such a name keeps its ASCII letters and digits, and gets a digest to be
-    unique.
+    Ray's metrics accept ASCII only, and tasks may be named in any script: such a task keeps its ASCII letters and
+    digits in the key, and gets a digest to be unique.
     """
     plain = re.sub(r"[^A-Za-z0-9]+", "-", task).strip("-")[:_SLUG_LENGTH]
     unique = "" if plain == task else f"_{hashlib.sha256(task.encode()).hexdigest()[:_DIGITS]}"
-    return f"{plain}{unique}" + ("" if directory is None else f"@{Path(directory).name[:_DIGITS]}")
+    return DraftKey(plain + unique, None if directory is None else Path(directory).name[:_DIGITS])
 
 
 def pool_application(task: str, directory: str | None = None) -> str:
-    """Name of the Serve application of a task's draft: `draft-` and the draft's name.
+    """Name of the Serve application of a task's draft: `draft-` and the draft's key.
 
     So pools of several bundles can serve beside each other, and those of a draft that stays are the same.
     """
-    return f"draft-{draft_name(task, directory)}"
+    return f"draft-{draft_key(task, directory)}"
 
 
 def router_application(directory: str) -> str:

@@ -88,7 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.model.cpu": {"core.model"},
     "core.model.torch": {"core.model"},
     "core.wire": {"core.sampling"},
-    "core.policy": {"core.model", "core.tasks"},
+    "core.policy": {"core.model"},
     "core.draft": {"core.sampling", "core.model", "core.wire", "core.policy"},
     "core.verify": {"core.grammar", "core.sampling", "core.text", "core.model", "core.wire", "core.policy"},
     "core.traces": {"core.sampling", "core.policy"},

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import torch
 
+from core.draft_key import DraftKey
 from core.errors import ConfigError, InvalidRequest, OutOfPages
 from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run, Vocabulary
 from core.grammar.matching import Grammars
@@ -127,7 +128,7 @@ class VerifyEngine:
         """Of the messages to send, those whose answer the next pass may wait for."""
         return self._links.urgent()
 
-    def declined(self) -> dict[str, bool]:
+    def declined(self) -> dict[DraftKey, bool]:
         """See `DraftPolicy.declined`."""
         return self.policy.declined(len(self._sessions), self.config.num_speculative_tokens)
 

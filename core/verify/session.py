@@ -61,7 +61,7 @@ class VerifySession:
     def join(self, link: DraftLink) -> None:
         """From now on this draft proposes."""
         self.link = link
-        self.sources.generation.task = link.task
+        self.sources.generation.task = link.key.task
 
     @property
     def num_requested(self) -> int:

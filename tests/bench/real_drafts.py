@@ -23,13 +23,13 @@ from rich.console import Console
 
 from core.bundle.store import open_live
 from core.confidence_intervals import Difference, compare, over_prompts
+from core.draft_key import GENERAL
 from core.generation import Run
 from core.model.base import drawable_ids
 from core.model.causal_lm import load_draft_model
 from core.policy.acceptance import AcceptanceEstimate
 from core.policy.draft_policy import DraftPolicy
 from core.replay.replay import AcceptanceCounts, Terms, hits_among, output_logits, replay, session_forward
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.traces.record import Record

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from core.draft_key import GENERAL
 from core.model.loader import public_name
 from core.model_names import locate
-from core.tasks import GENERAL
 from core.text.prompt_files import read_prompts
 from core.text.tokenizer import load_tokenizer
 from serve_app.client import AS_ROUTED, OFF, Client, Speculation

@@ -8,10 +8,10 @@ import pytest
 import torch
 from rich.console import Console
 
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
 from core.model.causal_lm import load_draft_model
 from core.replay.replay import score_draft
-from core.tasks import GENERAL
 from serve_app.terminal.progress import step
 from tests.bench import real_drafts
 from tests.bench.real_drafts import ALL, OWN_TEXT, ROUTED, TOGETHER, UNADAPTED, Drafts, made, parts, replayed

@@ -13,13 +13,13 @@ import pytest
 import yaml
 from ray import serve
 
+from core.draft_key import GENERAL, DraftKey
 from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
 from core.model_names import locate
 from core.settings import parse_settings
-from core.tasks import GENERAL
 from serve_app.applications import core_application, pool, service, targets
-from serve_app.config import ServiceConfig, draft_name, load_config, pool_application, shipped_configs
+from serve_app.config import ServiceConfig, draft_key, load_config, pool_application, shipped_configs
 from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT
 from serve_app.deployments.models.served_models import ServedModels
 
@@ -171,11 +171,12 @@ def test_earlier_answers_are_remembered_as_configured() -> None:
 
 
 @pytest.mark.parametrize("task", AWKWARD)
-def test_the_name_of_a_draft_begins_with_that_of_its_task_whatever_the_adapter(task: str) -> None:
-    old, new = draft_name(task, "/bundles/1a2b"), draft_name(task, "/bundles/3c4d")
+def test_the_task_of_a_draft_stays_whatever_the_adapter(task: str) -> None:
+    old, new = draft_key(task, "/bundles/1a2b"), draft_key(task, "/bundles/3c4d")
     assert old != new
-    assert {name.partition("@")[0] for name in (old, new)} == {draft_name(task)}
-    assert draft_name(GENERAL) == GENERAL
+    assert {old.task, new.task} == {draft_key(task).task}
+    assert [DraftKey.parse(str(key)) for key in (old, new)] == [old, new]
+    assert str(draft_key(GENERAL)) == GENERAL
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ray import serve
 from ray.serve import RunTarget
 from ray.util import list_named_actors
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.classifier import TaskClassifier
 from serve_app import applications
 from serve_app.applications import core_application, targets

@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 from ray.util import list_named_actors
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from serve_app.operations import (
     NOT_DEPLOYED,
     Listener,

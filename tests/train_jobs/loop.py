@@ -18,8 +18,8 @@ import yaml
 from core.bundle.store import Winner, publish
 from core.distill.alignment import AlignmentRecipe, align
 from core.distill.dataset import distil
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
-from core.tasks import GENERAL
 from core.tasks.clustering import find_tasks
 from core.tasks.embedding import PACKAGED, sentence_encoder
 from core.tasks.identity import TaskCentroids

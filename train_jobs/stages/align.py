@@ -15,8 +15,8 @@ from typing import Any
 import ray
 
 from core.distill.alignment import Alignment, TrainingStep, align
+from core.draft_key import GENERAL
 from core.model.loader import adapted_model, is_adapter
-from core.tasks import GENERAL
 from train_jobs.artefacts import LIVE, Collected, FittedDrafts, LiveDrafts, write_json
 from train_jobs.candidates import TASK, draft_name, trial_name
 from train_jobs.findings import RunTime

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from core.bundle.store import Winner
+from core.draft_key import GENERAL
 from core.replay.promotion import Promotion, TaskPromotion, evidence, promote, promote_tasks
 from core.replay.replay import AcceptanceCounts, total
-from core.tasks import GENERAL
 from train_jobs.artefacts import WINNERS, Split, TaskAssignment, Winners, write_json
 from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, SINGLE_DRAFTS, TASK, draft_name
 from train_jobs.progress import Progress

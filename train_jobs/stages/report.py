@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from core.confidence_intervals import compare
+from core.draft_key import GENERAL
 from core.replay.replay import AcceptanceCounts, total
-from core.tasks import GENERAL
 from train_jobs.artefacts import HELD_OUT, SPLITS
 from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, TASK, draft_name
 from train_jobs.findings import Candidate, Findings, Pooled, PublishedFigures, SlotFindings

@@ -15,7 +15,7 @@ from core.draft.engine import DraftConfig
 from core.model_names import locate
 from core.text.vocabulary import same_id_map
 from core.wire.messages import OpenSession
-from serve_app.config import ServiceConfig, draft_name
+from serve_app.config import ServiceConfig, draft_key
 from serve_app.deployments.models.draft_loading import draft_model, load_draft
 from serve_app.deployments.telemetry.metrics import Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
@@ -29,7 +29,7 @@ class DraftPool:
         num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
         model = load_draft(config.draft, directory, config.target.model)
-        self._drafter = Drafter(model, num_valid, limits, draft_name(task, directory))
+        self._drafter = Drafter(model, num_valid, limits, draft_key(task, directory))
         self._drafter.start()
         self._metrics = Metrics("draft")
 

@@ -16,11 +16,11 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from core.draft_key import GENERAL
 from core.generation import GenerationRequest
 from core.model.config import ModelConfig
 from core.model.loader import resolve
 from core.model_names import locate
-from core.tasks import GENERAL
 from core.text.tokenizer import load_tokenizer
 from serve_app.access.guarding import guarded
 from serve_app.access.key_file import Names

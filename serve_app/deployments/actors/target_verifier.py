@@ -13,6 +13,7 @@ from functools import partial
 
 import ray
 
+from core.draft_key import DraftKey
 from core.generation import GenerationRequest, Run
 from core.model_names import locate
 from core.policy.draft_policy import OTHERS
@@ -86,7 +87,7 @@ class TargetVerifier:
         self._metrics.export(await self.counts())
 
 
-def declined_drafts(declined: Mapping[str, bool]) -> frozenset[str]:
+def declined_drafts(declined: Mapping[DraftKey, bool]) -> frozenset[DraftKey]:
     """The drafts that would not pay.
 
     Where none of those met would pay, nor would others, no draft is opened.

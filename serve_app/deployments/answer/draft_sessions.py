@@ -17,9 +17,9 @@ from typing import Protocol
 import msgspec
 from ray.serve.handle import DeploymentResponseGenerator
 
+from core.draft_key import GENERAL
 from core.generation import Run
 from core.policy.rerouting import AnswerRoute, RoutingTable
-from core.tasks import GENERAL
 from core.wire.messages import OpenSession
 from serve_app.deployments.answer.choice_drafts import ChoiceDrafts
 from serve_app.deployments.answer.generation_state import GenerationState

@@ -16,8 +16,8 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
+from core.draft_key import GENERAL
 from core.policy.rerouting import RoutingTable
-from core.tasks import GENERAL
 from core.wire.messages import OpenSession
 from serve_app.config import router_application
 from serve_app.deployments.answer.started import Started
@@ -89,11 +89,11 @@ class Serving:
 
     def refused(self, started: Started) -> set[str]:
         """The tasks whose drafts would not pay for sessions just started."""
-        return {task for task in self.served.drafts if started.declines(self.served.draft_name(task))}
+        return {task for task in self.served.drafts if started.declines(self.served.draft_key(task))}
 
     def declines(self, task: str, started: Started) -> bool:
         """Whether sessions just started go without a draft of this task."""
-        declined = started.declines(self.served.draft_name(task))
+        declined = started.declines(self.served.draft_key(task))
         self._tallies.counts["drafts_declined"] += declined
         return declined
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from core.draft_key import DraftKey
 from core.policy.draft_policy import OTHERS
 from core.wire.messages import Address
 
@@ -17,10 +18,10 @@ class Started(msgspec.Struct, frozen=True):
 
     sessions: tuple[int, ...]
     verifier: Address
-    declined: frozenset[str] = frozenset()
+    declined: frozenset[DraftKey] = frozenset()
     lookahead: bool = True
 
-    def declines(self, draft: str) -> bool:
+    def declines(self, draft: DraftKey) -> bool:
         """Whether the sessions go without this draft."""
         return draft in self.declined or self.declines_all
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from core.bundle.manifest import Manifest
 from core.bundle.store import Bundle, open_live, open_version
+from core.draft_key import GENERAL, DraftKey
 from core.errors import ConfigError
 from core.model.loader import public_name
 from core.model_names import locate
-from core.tasks import GENERAL
 from core.text.vocabulary import digest
-from serve_app.config import ServiceConfig, draft_name, pool_application, router_application
+from serve_app.config import ServiceConfig, draft_key, pool_application, router_application
 
 _log = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ class ServedModels:
         """The application of the task's pool."""
         return pool_application(task, self.drafts[task])
 
-    def draft_name(self, task: str) -> str:
-        """How the verifier knows the draft of the task's pool."""
-        return draft_name(task, self.drafts[task])
+    def draft_key(self, task: str) -> DraftKey:
+        """The draft of the task's pool."""
+        return draft_key(task, self.drafts[task])
 
     @property
     def applications(self) -> set[str]:

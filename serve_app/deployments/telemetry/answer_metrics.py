@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ray.serve import metrics
 
 from core.generation import Run
-from serve_app.config import draft_name
+from serve_app.config import draft_key
 from serve_app.http.service import ChoiceRun
 
 NONE = "none"  # the source of a pass without proposals; the version where no bundle is served
@@ -115,4 +115,4 @@ def _histogram(name: str, bounds: list[float]) -> metrics.Histogram:
 
 def _tag(task: str) -> str:
     """A task as in the name of its draft: Ray raises on a tag that is not ASCII."""
-    return draft_name(task)
+    return draft_key(task).task

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import TARGET_DIR
 from core.sampling.params import SamplingParams
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.tasks.clustering import TaskPartition, find_tasks

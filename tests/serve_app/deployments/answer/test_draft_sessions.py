@@ -12,12 +12,13 @@ from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentResponseGenerator
 
+from core.draft_key import DraftKey
 from core.generation import GenerationRequest, Run
 from core.policy.draft_policy import OTHERS
 from core.policy.rerouting import RoutingTable
 from core.sampling.params import SamplingParams
 from core.wire.messages import Address, OpenSession
-from serve_app.config import draft_name, load_config
+from serve_app.config import draft_key, load_config
 from serve_app.deployments.actors.target_verifier import Started, declined_drafts
 from serve_app.deployments.answer import choice_drafts
 from serve_app.deployments.answer.draft_sessions import DraftSessions
@@ -81,7 +82,7 @@ class Pools:
         return {"math": 0.95, "code": 0.02, "general": 0.03}
 
     def declines(self, task: str, started: Started) -> bool:
-        return started.declines(draft_name(task))
+        return started.declines(draft_key(task))
 
     def refused(self, started: Started) -> set[str]:
         return {slot for slot in self.table.slots if self.declines(slot, started)}
@@ -102,7 +103,7 @@ def requests(n: int, asked: int | None = None, most: int = 9) -> list[Generation
     ]
 
 
-def started(*sessions: int, declined: frozenset[str] = frozenset()) -> Started:
+def started(*sessions: int, declined: frozenset[DraftKey] = frozenset()) -> Started:
     return Started(sessions, ADDRESS, declined)
 
 
@@ -165,17 +166,17 @@ async def test_a_session_goes_without_a_draft_of_which_nothing_is_wanted() -> No
     pools = Pools()
     pools.answer.set()
     wiring = DraftSessions(pools, GenerationState(requests(1)), 4, None)
-    everything = frozenset({"math", "code", "general"})
+    everything = frozenset(map(DraftKey, ("math", "code", "general")))
     wiring.start(started(70, declined=everything), [0])
     await settle()
     assert not pools.opened
-    wiring.start(started(75, declined=frozenset({"math"})), [0])
+    wiring.start(started(75, declined=frozenset({DraftKey("math")})), [0])
     await settle()
     assert [(stream.task, opened.session) for stream, opened in zip(pools.streams, pools.opened, strict=True)] == [
         ("general", 75)
     ]
     wiring.stop()
-    wiring.start(started(80, declined=frozenset({"code"})), [0])
+    wiring.start(started(80, declined=frozenset({DraftKey("code")})), [0])
     await settle()
     assert [(pools.streams[-1].task, pools.opened[-1].session)] == [("math", 80)]
     wiring.close()
@@ -183,7 +184,9 @@ async def test_a_session_goes_without_a_draft_of_which_nothing_is_wanted() -> No
 
 
 @pytest.mark.parametrize(("declined", "routed"), [(frozenset({OTHERS}), 0), (frozenset(), 1)])
-async def test_where_every_draft_is_declined_the_router_is_not_asked(declined: frozenset[str], routed: int) -> None:
+async def test_where_every_draft_is_declined_the_router_is_not_asked(
+    declined: frozenset[DraftKey], routed: int
+) -> None:
     pools = Pools(declining=True)  # as the verifier did for the answer before
     pools.answer.set()
     wiring = DraftSessions(pools, GenerationState(requests(3)), 4, None)
@@ -289,7 +292,7 @@ async def test_a_pool_that_the_verifier_declines_is_not_moved_to() -> None:
     pools = Pools()
     pools.answer.set()
     wiring = DraftSessions(pools, GenerationState(requests(1, None, LONG)), 4, None)
-    wiring.start(started(70, declined=frozenset({"general", "code"})), [0])
+    wiring.start(started(70, declined=frozenset({DraftKey("general"), DraftKey("code")})), [0])
     await settle()
     await take(wiring, WRONG, 40)
     assert [stream.task for stream in pools.streams] == ["math"]
@@ -349,7 +352,7 @@ async def test_the_router_is_asked_before_the_verifier_has_answered() -> None:
 
 
 def test_a_draft_is_declined_by_its_own_pool_alone() -> None:
-    old, new = draft_name("math", "/bundles/old"), draft_name("math", "/bundles/new")
+    old, new = draft_key("math", "/bundles/old"), draft_key("math", "/bundles/new")
     assert declined_drafts({old: False, new: True, OTHERS: False}) == {new}
     assert OTHERS in declined_drafts({new: True, OTHERS: True})
     assert declined_drafts({}) == set()
@@ -359,9 +362,9 @@ def test_a_draft_is_declined_by_its_own_pool_alone() -> None:
 def test_the_ingress_opens_no_draft_that_the_verifier_declines(task: str) -> None:
     drafts = {"general": None, "code": None, task: "/bundles/new"}
     serving = Serving(ServedModels(load_config("family"), drafts=drafts), tallies := Tallies())
-    some = declined_drafts({draft_name(name, own): name == task for name, own in drafts.items()} | {OTHERS: False})
+    some = declined_drafts({draft_key(name, own): name == task for name, own in drafts.items()} | {OTHERS: False})
 
-    def declines(task: str, declined: frozenset[str]) -> bool:
+    def declines(task: str, declined: frozenset[DraftKey]) -> bool:
         return serving.declines(task, started(70, 71, declined=declined))
 
     assert declines(task, some)

@@ -24,9 +24,9 @@ from safetensors.torch import load_file, save_file
 
 from core.bundle.store import Bundle, Winner, live_version, open_live, publish
 from core.bundle.trial import ALL, FEWEST
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import BUNDLE_DIR
-from core.tasks import GENERAL
 from serve_app import applications
 from serve_app.config import Rollout, load_config
 from serve_app.deployments.models.served_models import with_bundle
