@@ -29,6 +29,7 @@ from pydantic_core import PydanticCustomError
 from core.distill.memory_files import EXAMPLE, disk_at
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
+from core.model.config import DecoderName
 from core.parsing.formats import ToolFormat
 from core.settings import AbsolutePath, Section, read_settings
 from serve_app.access_config import ApiKeys, Cors, Limits
@@ -82,7 +83,11 @@ class Target(Section):
         ge=1,
         description="on a CPU; null: the fastest number found at start, at most all cores but one",
     )
-    compiled: bool | None = Field(None, description="compute in compiled loops instead of torch; null: on a CPU")
+    decoder: DecoderName = Field(
+        "auto",
+        description="computes the passes: kernels compiled for this CPU, or torch; auto: compiled on a CPU, torch "
+        "elsewhere. An older file's `compiled: true` and `compiled: false` mean `compiled` and `torch`",
+    )
     numerics: Literal["exact", "fast"] = Field(
         "exact",
         description="exact: no token depends on the other requests in a pass, checked at start; fast: on GPUs it may",
@@ -108,6 +113,20 @@ class Target(Section):
         "also work with a template that has none: they are told in the system message",
     )
     actors: Actors = Actors()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_key(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "compiled" not in content:
+            return content
+        if "decoder" in content:
+            raise PydanticCustomError("decoder", "compiled: `decoder` says it all; leave `compiled` out")
+        decoders = {None: "auto", True: "compiled", False: "torch"}
+        compiled = content["compiled"]
+        if not (compiled is None or isinstance(compiled, bool)):
+            raise PydanticCustomError("decoder", "compiled: write `decoder: compiled` or `decoder: torch` instead")
+        rest = {key: value for key, value in content.items() if key != "compiled"}
+        return rest | {"decoder": decoders[compiled]}
 
 
 class Draft(Section):
