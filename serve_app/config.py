@@ -29,6 +29,7 @@ from pydantic_core import PydanticCustomError
 from core.draft_key import DraftKey
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
+from core.model.config import DecoderName
 from core.settings import AbsolutePath, Section, read_settings
 from core.tools.formats import FormatName
 from core.traces.memory_files import EXAMPLE, disk_at
@@ -84,7 +85,11 @@ class Target(Section):
         ge=1,
         description="on a CPU; null: the fastest number found at start, at most all cores but one",
     )
-    compiled: bool | None = Field(None, description="compute in compiled loops instead of torch; null: on a CPU")
+    decoder: DecoderName = Field(
+        "auto",
+        description="computes the passes: kernels compiled for this CPU, or torch; auto: compiled on a CPU, torch "
+        "elsewhere. An older file's `compiled: true` and `compiled: false` mean `compiled` and `torch`",
+    )
     numerics: Literal["exact", "fast"] = Field(
         "exact",
         description="exact: no token depends on the other requests in a pass, checked at start; fast: on GPUs it may",
@@ -110,6 +115,20 @@ class Target(Section):
         "also work with a template that has none: they are told in the system message",
     )
     actors: Actors = Actors()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_key(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "compiled" not in content:
+            return content
+        if "decoder" in content:
+            raise PydanticCustomError("decoder", "compiled: `decoder` says it all; leave `compiled` out")
+        decoders = {None: "auto", True: "compiled", False: "torch"}
+        compiled = content["compiled"]
+        if not (compiled is None or isinstance(compiled, bool)):
+            raise PydanticCustomError("decoder", "compiled: write `decoder: compiled` or `decoder: torch` instead")
+        rest = {key: value for key, value in content.items() if key != "compiled"}
+        return rest | {"decoder": decoders[compiled]}
 
 
 class Draft(Section):

@@ -14,6 +14,8 @@ from typing import Any, Literal
 from core.errors import ConfigError
 
 Activation = Literal["silu", "gelu_tanh"]
+DecoderName = Literal["auto", "compiled", "torch"]
+"""The decoder (`core.model.decoder`) that a configuration asks for; `auto` is compiled on CPUs and torch elsewhere."""
 
 
 def read_config(directory: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from core.model.bfloat16 import Dtype
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import Weights, adapted_model, is_adapter, resolve
-from core.model.pages import PAGE_SIZE, pages_for
+from core.model.pages import pages_for
 from core.model.tensors import Tensors
 
 
@@ -43,10 +43,6 @@ class OpenedModel(NamedTuple):
     config: ModelConfig
     weights: Weights
     tensors: Tensors
-
-    def cache_shape(self, num_pages: int) -> tuple[int, ...]:
-        config = self.config
-        return config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim
 
 
 def open_model(

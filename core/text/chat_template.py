@@ -107,8 +107,10 @@ class ChatTemplate:
             return
         reason = "asks for calls in a form that is not read" if self._takes_tools else "has no tools"
         if rendering.tools:
-            message = f"this model's chat template {reason}; leave tools out, or set target.tool_format of the service"
-            raise InvalidRequest("tools", message)
+            complaint = (
+                f"this model's chat template {reason}; leave tools out, or set target.tool_format of the service"
+            )
+            raise InvalidRequest("tools", complaint)
         if self._takes_tools:
             return
         for number, message in enumerate(messages):

@@ -10,6 +10,8 @@ import torch
 from core.draft.engine import DraftConfig, DraftEngine
 from core.generation import GenerationRequest
 from core.model.causal_lm import CausalLM, load_model
+from core.model.config import DecoderName
+from core.model.decoder import DECODERS
 from core.sampling.params import SamplingParams
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.verify.sources import DRAFTS_ALONE
@@ -32,8 +34,8 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return path
 
 
-def loaded(directory: Path, *, compiled: bool, num_layers: int | None = None) -> CausalLM:
-    return load_model(directory, dtype=torch.bfloat16, num_pages=64, compiled=compiled, num_layers=num_layers)
+def loaded(directory: Path, *, decoder: DecoderName, num_layers: int | None = None) -> CausalLM:
+    return load_model(directory, dtype=torch.bfloat16, num_pages=64, decoder=decoder, num_layers=num_layers)
 
 
 def answers(target: CausalLM, draft: CausalLM | None, temperature: float) -> tuple[list[list[int]], int]:
@@ -65,13 +67,13 @@ def answers(target: CausalLM, draft: CausalLM | None, temperature: float) -> tup
     return [*tokens.values()], accepted
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_answers_are_those_of_plain_decoding(directory: Path, compiled: bool, temperature: float) -> None:
+def test_answers_are_those_of_plain_decoding(directory: Path, decoder: DecoderName, temperature: float) -> None:
     """The answers end beyond the windows; one draft has the target's layers, the other the first of them."""
-    plain, _ = answers(loaded(directory, compiled=compiled), None, temperature)
+    plain, _ = answers(loaded(directory, decoder=decoder), None, temperature)
     for num_layers in (None, 1):
-        draft = loaded(directory, compiled=True, num_layers=num_layers)
-        drafted, accepted = answers(loaded(directory, compiled=compiled), draft, temperature)
+        draft = loaded(directory, decoder="compiled", num_layers=num_layers)
+        drafted, accepted = answers(loaded(directory, decoder=decoder), draft, temperature)
         assert drafted == plain
         assert accepted

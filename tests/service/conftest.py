@@ -142,7 +142,7 @@ def _served(traces: Path) -> ServedModels:
     un-adapted draft, said to be good at nothing else: so a wrong route costs much.
     """
     family = load_config("family")
-    target = family.target.model_copy(update={"compiled": None, "max_queued": CONCURRENCY})
+    target = family.target.model_copy(update={"decoder": "auto", "max_queued": CONCURRENCY})
     recorded = Traces(directory=traces, flush_seconds=0.5)
     shipped = with_bundle(family.model_copy(update={"target": target, "traces": recorded}))
     assert shipped.router is not None

@@ -178,7 +178,7 @@ def _service(places: dict[str, Path]) -> dict[str, Any]:
     """Passes take long, as a larger target's do, so that drafts pay."""
     return {
         "name": "loop",
-        "target": {"model": "family:target", "threads": 1, "compiled": False},
+        "target": {"model": "family:target", "threads": 1, "decoder": "torch"},
         "draft": {"model": "family:draft", "num_speculative_tokens": 6},
         "bundle": str(places["bundles"]),
         "traces": {"directory": str(places["traces"]), "flush_seconds": 1},

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.model.bfloat16 import Weight, widened
+from core.model.bfloat16 import Dtype, Weight, widened
 from core.model.config import ModelConfig, RopeConfig
 from core.model.cpu import bindings, build
 from core.model.draft_tokens import RUNNERS_UP, DraftToken, StopRule
-from core.model.pages import Span
+from core.model.pages import PAGE_SIZE, PageCopy, Span
 from core.model.rotary import rotary_tables
 from core.model.tensors import LayerTensors, Matrix, Tensors
 
@@ -30,13 +30,20 @@ _LINE = 16  # words of a line of the caches, where a stretch begins lest vectors
 class CompiledDecoder:
     """Computes in fp32, its weights, keys and values in their own dtype.
 
-    `cache`: [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim], fp32, or bf16 as uint16. `threads`: None for as many
-    as OpenMP has by default; there are never more than cores.
+    `cache`: [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim], fp32, or bf16 as uint16; memory of pages that no
+    session has used yet is not taken. `threads`: None for as many as OpenMP has by default; there are never more than
+    cores.
     """
 
     draws, loops = True, False
+    device = "cpu"
 
-    def __init__(self, config: ModelConfig, tensors: Tensors, cache: Weight, threads: int | None) -> None:
+    def __init__(
+        self, config: ModelConfig, tensors: Tensors, num_pages: int, dtype: Dtype, threads: int | None = None
+    ) -> None:
+        self.num_pages, self.dtype, self.head_ids = num_pages, dtype, tensors.head_ids
+        shape = config.num_layers, 2 * config.num_kv_heads, num_pages, PAGE_SIZE * config.head_dim
+        self.cache: Weight = np.zeros(shape, np.uint16 if dtype == "bfloat16" else np.float32)
         self.kernels = bindings.load(build.level())
         self._held: list[NDArray[Any]] = []
         self._room = np.empty(0, np.int32)
@@ -53,7 +60,7 @@ class CompiledDecoder:
             norm=self._floats(tensors.norm),
             head=self._matrix(head),
             head_ids=None if tensors.head_ids is None else self._address(tensors.head_ids),
-            cache=self._address(cache),
+            cache=self._address(self.cache),
             eps=config.norm_eps,
             query_scalar=config.query_scalar,
             num_layers=config.num_layers,
@@ -62,16 +69,24 @@ class CompiledDecoder:
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-            num_pages=cache.shape[2],
-            in_bf16=cache.dtype == np.uint16,
+            num_pages=num_pages,
+            in_bf16=dtype == "bfloat16",
             gelu_tanh=config.activation == "gelu_tanh",
             threads=min(threads or self.kernels.omp_get_max_threads(), len(os.sched_getaffinity(0))),
         )
 
-    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> NDArray[np.float32]:
-        logits = np.empty((len(wanted), self._num_logits), np.float32)
-        self.kernels.forward(byref(self.model), byref(pass_of(tokens, spans, wanted, logits)))
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> NDArray[np.float32]:
+        logits = np.empty((len(logit_rows), self._num_logits), np.float32)
+        self.kernels.forward(byref(self.model), byref(pass_of(tokens, spans, logit_rows, logits)))
         return logits
+
+    def copy_pages(self, copies: Sequence[PageCopy]) -> None:
+        for source, target in copies:
+            self.cache[:, :, target] = self.cache[:, :, source]
+
+    def close(self) -> None:
+        del self.model, self.cache
+        self._held.clear()
 
     def draw(
         self,

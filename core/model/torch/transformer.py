@@ -44,6 +44,7 @@ class Transformer:
     """A decoder without its head. Hidden states are [rows, hidden_size] in the model's dtype."""
 
     def __init__(self, config: ModelConfig, embedding: torch.Tensor, layers: list[Layer], norm: torch.Tensor) -> None:
+        self.device, self.dtype = embedding.device, embedding.dtype
         self._config = config
         self._embedding = embedding
         self._layers = layers
@@ -122,8 +123,11 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
 
 
 def by_rows(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """An elementwise function of rows, each by itself where its bits could depend on the others."""
-    if x.device.type != "cpu" or x.numel() <= _UNCUT_NUMEL:
+    """An elementwise function of rows, each by itself where its bits could depend on the others.
+
+    On a CPU contiguous rows would be one vector, at whose end torch computes otherwise than before.
+    """
+    if x.device.type != "cpu" or (x.numel() <= _UNCUT_NUMEL and not x.is_contiguous()):
         return function(x)
     return torch.cat([function(row) for row in torch.split(x, 1)])
 

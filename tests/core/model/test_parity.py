@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.model.causal_lm import load_model
-from core.model.config import ModelConfig
+from core.model.config import DecoderName, ModelConfig
+from core.model.decoder import DECODERS
 from tests.core.model.random_models import feed, fresh, random_tokens, save_model
 
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
@@ -75,8 +76,8 @@ def check_equal(directory: Path, oracle: PreTrainedModel, length: int = 150) -> 
     with torch.inference_mode():
         expected = oracle(torch.tensor([tokens])).logits[0]
     assert expected.std() > 0.1
-    for compiled in (False, True):
-        model = load_model(directory, dtype=torch.float32, num_pages=8, compiled=compiled)
+    for decoder in DECODERS:
+        model = load_model(directory, dtype=torch.float32, num_pages=8, decoder=decoder)
         torch.testing.assert_close(fresh(model, 0, tokens[:-20]), expected[:-20], atol=1e-4, rtol=0)
         torch.testing.assert_close(feed(model, 0, tokens[-20:], rows=3), expected[-20:], atol=1e-4, rtol=0)
 
@@ -137,14 +138,14 @@ def test_the_shipped_family(directory: Path) -> None:
     torch.testing.assert_close(fresh(model, 0, tokens), expected, atol=1e-4 * scale, rtol=0)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_bf16_is_as_near_to_fp32_as_transformers_is(tmp_path: Path, compiled: bool) -> None:
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_bf16_is_as_near_to_fp32_as_transformers_is(tmp_path: Path, decoder: DecoderName) -> None:
     oracle = save_model(tmp_path, num_hidden_layers=4)
     tokens = random_tokens(150, 300)
     with torch.inference_mode():
         exact = oracle(torch.tensor([tokens])).logits[0]
         theirs = oracle.bfloat16()(torch.tensor([tokens])).logits[0].float()
-    ours = fresh(load_model(tmp_path, dtype=torch.bfloat16, num_pages=8, compiled=compiled), 0, tokens)
+    ours = fresh(load_model(tmp_path, dtype=torch.bfloat16, num_pages=8, decoder=decoder), 0, tokens)
     assert ours.dtype == torch.float32
     assert (ours - exact).square().mean() < 1.2 * (theirs - exact).square().mean()
 

@@ -88,12 +88,12 @@ def test_a_walk_over_page_tables_has_the_logits_of_tiles(
     directory: Path, monkeypatch: pytest.MonkeyPatch, replays: bool
 ) -> None:
     monkeypatch.setattr(flash, "varlen_attn", varlen)
-    tiled = load_model(directory, dtype=torch.float32, num_pages=32, compiled=False)
+    tiled = load_model(directory, dtype=torch.float32, num_pages=32, decoder="torch")
     own, recordings = tiled._decoder, Recordings()
     assert isinstance(own, TorchDecoder)
-    parts = (ModelConfig.load(directory), own._transformer, own._head, torch.zeros_like(tiled._cache))
+    parts = (ModelConfig.load(directory), own._transformer, own._head, own.num_pages)
     decoder = TorchDecoder(*parts, record=recordings if replays else None, flash=True)
-    tabled = CausalLM(parts[0], parts[-1], decoder)
+    tabled = CausalLM(parts[0], decoder)
     dice = random.Random(5)
     for session in range(3):
         for model in (tiled, tabled):
