@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from tests.family.corpora import TASKS
-from train_jobs.findings import Findings, SlotFindings
+from train_jobs.work.findings import Findings, SlotFindings
 
 FINDINGS = Path("retrain-family/findings.json")
 STUDIES = Path("retrain-studies/findings.json")

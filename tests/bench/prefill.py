@@ -40,7 +40,7 @@ from tests.bench.real_model_page import DRAFT, PLAIN, Question
 from tests.bench.real_model_rivals import GENERATE, LLAMA_CPP
 from tests.bench.real_model_run import Contender, begin, held_out_questions, ours, rivals, service
 from train_jobs.config import load_config as load_retraining
-from train_jobs.models import model_directory, target_tokenizer
+from train_jobs.work.models import model_directory, target_tokenizer
 
 CONTENDERS = (PLAIN, DRAFT, GENERATE, LLAMA_CPP)
 MAX_TOKENS = 16

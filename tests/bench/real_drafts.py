@@ -40,10 +40,11 @@ from tests.bench.edits import Contender, Trial, played
 from tests.bench.intervals import SIGNED, over_prompts, told
 from tests.bench.output import header, save
 from tests.bench.paired import Ratio
-from train_jobs.candidates import BASE, CONTINUED, MIXED, draft_name
 from train_jobs.config import load_config
-from train_jobs.models import model_directory, replay_terms
-from train_jobs.workspace import Workspace
+from train_jobs.drafts.candidates import BASE, CONTINUED, MIXED, draft_name
+from train_jobs.stages import open_workspace
+from train_jobs.work.models import model_directory, replay_terms
+from train_jobs.work.workspace import Workspace
 
 OWN_TEXT, UNADAPTED, ROUTED, TOGETHER = "own text", "un-adapted", "as routed", "as routed and own text"
 PAIRS = ((ROUTED, UNADAPTED), (ROUTED, BASE), (ROUTED, CONTINUED), (ROUTED, MIXED), (TOGETHER, ROUTED))
@@ -207,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/real_drafts"))
     chosen, console = parser.parse_args(argv), Console(stderr=True)
-    work = Workspace(load_config(chosen.config).anchored())
+    work = open_workspace(load_config(chosen.config).anchored())
     traces, drafts = work.traces("test"), made(work)
     if not traces:
         raise SystemExit(f"{chosen.config}: the retraining has no answers in its test split yet")

@@ -45,12 +45,13 @@ from tests.bench.intervals import SIGNED, over_prompts, told
 from tests.bench.output import header, save
 from tests.bench.paired import Ratio
 from tests.bench.specialising_plot import plot
-from train_jobs.artefacts import read_json, write_json
-from train_jobs.cached_step import CachedStep, fingerprint
-from train_jobs.candidates import BASE, CONTINUED, MIXED, TASK
 from train_jobs.config import load_config
-from train_jobs.models import model_directory, replay_terms
-from train_jobs.workspace import Workspace
+from train_jobs.drafts.candidates import BASE, CONTINUED, MIXED, TASK
+from train_jobs.stages import open_workspace
+from train_jobs.work.artefacts import read_json, write_json
+from train_jobs.work.cached_step import CachedStep, fingerprint
+from train_jobs.work.models import model_directory, replay_terms
+from train_jobs.work.workspace import Workspace
 
 CONFIG = Path("tests/family/retrain.yaml")
 RANK = 32  # of adapters
@@ -327,7 +328,7 @@ def _distances(work: Workspace) -> dict[str, float]:
 
 def workspace(chosen: argparse.Namespace) -> Workspace:
     config = load_config(chosen.config)
-    return Workspace(config.model_copy(update={"work": chosen.work or config.work}).anchored())
+    return open_workspace(config.model_copy(update={"work": chosen.work or config.work}).anchored())
 
 
 def page(outcomes: Sequence[Outcome], distances: Mapping[str, float]) -> str:

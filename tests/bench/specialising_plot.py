@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from train_jobs.candidates import TASK
+from train_jobs.drafts.candidates import TASK
 
 if TYPE_CHECKING:
     from tests.bench.specialising import Outcome

@@ -43,7 +43,7 @@ from tests.bench import machine
 from tests.bench.engines import threads_worth
 from tests.bench.output import header, save
 from tests.bench.paired import Durations, rotated
-from train_jobs.models import model_directory
+from train_jobs.work.models import model_directory
 
 FIRST_COME, BOUNDED = "first come", "bounded"
 STREAMS, SHORT, ANSWER = 4, 32, 16  # running answers; tokens of a short prompt, and of its answer

@@ -12,9 +12,9 @@ from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary
 from tests.bench import specialising
 from tests.bench.specialising import Case, measure, options, page, untrained, write
-from train_jobs.candidates import BASE, CONTINUED, MIXED, TASK
 from train_jobs.config import load_config
-from train_jobs.workspace import Workspace
+from train_jobs.drafts.candidates import BASE, CONTINUED, MIXED, TASK
+from train_jobs.stages import open_workspace
 
 
 def test_a_case_is_measured_once(
@@ -41,7 +41,7 @@ def test_a_case_is_measured_once(
 def test_a_draft_is_begun_as_that_of_the_retraining_was(collected: Path, tmp_path: Path) -> None:
     made, ids = tmp_path / "made", [0, 1, 2, *range(3, 2048, 2)]
     make_from_layers(TARGET_DIR, "family:target", [0, 5], ids, made)
-    work = Workspace(load_config(collected).model_copy(update={"draft": str(made)}))
+    work = open_workspace(load_config(collected).model_copy(update={"draft": str(made)}))
     for width in (64, ModelConfig.load(TARGET_DIR).hidden_size):
         draft = untrained(work, width, tmp_path / f"width-{width}", 0)
         assert (ModelConfig.load(draft).hidden_size, ModelConfig.load(draft).num_layers) == (width, 2)

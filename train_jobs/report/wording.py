@@ -50,9 +50,9 @@ def listed(words: Sequence[object]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def change(found: TaskChange) -> str:
+def change(task_change: TaskChange) -> str:
     """Such as `protons-moles split off from mass-acid`."""
-    return _CHANGES[found.what].format(before=found.before, after=found.after)
+    return _CHANGES[task_change.what].format(before=task_change.before, after=task_change.after)
 
 
 def counted(count: int, word: str) -> str:

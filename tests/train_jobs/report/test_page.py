@@ -15,8 +15,8 @@ import pytest
 from core.confidence_intervals import Difference
 from core.tasks.identity import TaskChange
 from tests.train_jobs.report.invented import TASKS, invented
-from train_jobs.findings import Findings
 from train_jobs.report.page import write_report
+from train_jobs.work.findings import Findings
 
 PLOTS = {
     "times",
