@@ -88,9 +88,9 @@ def test_every_stage_of_the_pipeline_is_a_command_with_a_line_of_its_own() -> No
 
 @pytest.mark.parametrize("command", ["retrain", "stage align", "traces import {file} --to {tmp}"])
 def test_an_unknown_key_is_told_with_the_nearest_known_one(command: str, small: Path, tmp_path: Path) -> None:
-    small.write_text(small.read_text().replace("held_out", "held_ou"))
+    small.write_text(small.read_text().replace("held_out_share", "held_out_shar"))
     words = command.format(file=small, tmp=tmp_path).split()
-    assert "collect.held_ou: unknown key; did you mean `held_out`?" in told(*words, "--config", str(small))
+    assert "collect.held_out_shar: unknown key; did you mean `held_out_share`?" in told(*words, "--config", str(small))
 
 
 def test_a_worker_larger_than_this_machine_is_told_at_once(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_of_a_bundle_that_is_not_live_they_are_told_what_to_do_with_it() -> None
 
 def test_the_bundle_told_of_is_that_which_was_published_whichever_is_live(tmp_path: Path) -> None:
     settings = {"work": str(tmp_path / "work"), "bundles": str(tmp_path / "bundles")}
-    work = open_workspace(RetrainConfig(**SMALL | settings))
+    work = open_workspace(RetrainConfig(**SMALL | settings).anchored())
     old = publish_adapters(work.config.bundles, tmp_path, 1)
     new = publish_adapters(work.config.bundles, tmp_path, 2, live=False)
     general = Winner(directory=None, decision="base", reason="better")
