@@ -9,13 +9,12 @@ from pathlib import Path
 import msgspec
 import torch
 
-from core.model.base import Model
-from core.model.causal_lm import load_draft_model
 from core.replay.replay import score_draft
 from train_jobs.cluster.progress import Progress, ReportProgress
 from train_jobs.cluster.workers import spread
+from train_jobs.drafts.loading import load_draft
 from train_jobs.work.artefacts import Scores, Split, SplitCounts
-from train_jobs.work.models import model_directory, replay_terms
+from train_jobs.work.models import replay_terms
 from train_jobs.work.workspace import Workspace
 
 
@@ -48,7 +47,7 @@ class Scorer:
         torch.set_num_threads(work.config.evaluate.worker.num_cpus)
 
     def work(self, job: ScoringJob) -> None:
-        model, counts = self._load(job.draft), SplitCounts()
+        model, counts = load_draft(self._config, job.draft), SplitCounts()
         done, total = 0, sum(map(len, job.numbers.values()))
         for split, numbers in job.numbers.items():
             traces, counts[split] = self._traces(split), {}
@@ -57,7 +56,3 @@ class Scorer:
                 done += 1
                 self._report(job.name, done, total, "")
         self._scores.keep(job.name, counts)
-
-    def _load(self, draft: Path | None) -> Model:
-        base, target = model_directory(self._config.draft), model_directory(self._config.target.model)
-        return load_draft_model(draft, base, dtype=torch.float32, device=self._config.align.device, target=target)

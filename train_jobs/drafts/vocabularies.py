@@ -14,19 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import torch
 
 from core.bundle.store import Winner
-from core.model.base import Model
-from core.model.causal_lm import load_draft_model, load_model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, most_frequent
-from core.policy.cost_model import PassCosts, profile
 from core.replay.replay import NUM_SPECULATIVE_TOKENS, total
 from core.replay.vocabulary_size import MeasuredSize, choose_size, score_vocabularies, seconds_per_token
 from train_jobs.cluster.progress import ReportProgress
+from train_jobs.drafts.loading import load_draft, target_costs
 from train_jobs.work.in_memory import learns_in_memory
-from train_jobs.work.models import model_directory, pages, replay_terms, target_tokenizer
+from train_jobs.work.models import model_directory, replay_terms, target_tokenizer
 from train_jobs.work.workspace import Workspace
 
 _MOST_RECORDS = 64  # of a task, replayed with every vocabulary
@@ -77,7 +74,7 @@ class VocabularyChooser:
             counts = Counter({token: count for token, count in counts.items() if answers[token] >= _SEVERAL})
         ends = target_tokenizer(self._work.config).eos_ids
         sizes = sorted({min(size, self._terms.num_valid) for size in self._work.config.evaluate.vocabulary_sizes})
-        vocab_size = _vocab_size(self._work)
+        vocab_size = ModelConfig.load(model_directory(self._work.config.draft)).vocab_size
         return [DraftVocabulary.from_ids(most_frequent(counts, size, ends), vocab_size) for size in sizes]
 
     def _measure(
@@ -86,36 +83,20 @@ class VocabularyChooser:
         """The whole head first."""
         numbers, stop = self._work.tasks().numbers("stop", task)[:_MOST_RECORDS], self._work.traces("stop")
         scores = score_vocabularies(
-            self._load(directory, None), [None, *vocabularies], [stop[number] for number in numbers], self._terms
+            load_draft(self._work.config, directory),
+            [None, *vocabularies],
+            [stop[number] for number in numbers],
+            self._terms,
         )
         measured = []
         for vocabulary, counts in zip([None, *vocabularies], scores, strict=True):
             size = self._terms.num_valid if vocabulary is None else len(vocabulary.ids)
-            model = self._load(directory, vocabulary)
+            model = load_draft(self._work.config, directory, vocabulary)
             seconds = seconds_per_token(model, self._terms.num_valid, time.perf_counter, sampled=True)
             measured.append(MeasuredSize(size, seconds, total(counts).tokens_per_pass))
         return measured
 
-    def _load(self, directory: Path, vocabulary: DraftVocabulary | None) -> Model:
-        config = self._work.config
-        return load_draft_model(
-            directory,
-            model_directory(config.draft),
-            dtype=torch.float32,
-            device=config.align.device,
-            vocabulary=vocabulary,
-            target=model_directory(config.target.model),
-        )
-
 
 def _pass_seconds(work: Workspace) -> float:
     """Of a target pass that checks a whole proposal."""
-    target, costs = work.config.target, PassCosts()
-    path, dtype = model_directory(target.model), getattr(torch, target.dtype)
-    model = load_model(path, dtype=dtype, device=target.device, num_pages=pages(target.model))
-    profile(model, time.perf_counter, costs)
-    return costs.seconds(1 + NUM_SPECULATIVE_TOKENS)
-
-
-def _vocab_size(work: Workspace) -> int:
-    return ModelConfig.load(model_directory(work.config.draft)).vocab_size
+    return target_costs(work.config).seconds(1 + NUM_SPECULATIVE_TOKENS)

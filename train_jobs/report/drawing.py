@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from train_jobs.work.findings import SlotFindings
 
-INK, FAINT, RULE, FILL = "#222222", "#767676", "#dcdcdc", "#c3ccd6"
+INK, FAINT, RULE = "#222222", "#767676", "#dcdcdc"
 # Of equal weight; told apart by colour-blind readers too, and in grey by their marks.
 COLOURS = {
     "general": "#767676",

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from core.tasks.clustering import REAPPEARS, KScore
-from train_jobs.report.drawing import ALL, COLOURS, FAINT, FILL, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
+from train_jobs.report.drawing import ALL, COLOURS, FAINT, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
 from train_jobs.report.drawing import task_labels as labels_of
-from train_jobs.report.run_plots import curves, gantt
-from train_jobs.report.wording import KINDS, duration
+from train_jobs.report.run_plots import curves
+from train_jobs.report.wording import KINDS
 from train_jobs.work.findings import Findings, Pooled, PublishedFigures, Routing, SlotFindings
 
 _Points = Sequence[tuple[int, float]]
@@ -25,28 +25,14 @@ def plots(findings: Findings) -> dict[str, bytes]:
     labels = labels_of(findings.slots)
     ks = findings.ks
     images: dict[str, bytes | None] = {
-        "times": _times(findings.seconds),
         "drafts": _drafts(findings.slots, labels),
         "served": _served(findings.served),
         "k-silhouette": _k_silhouette(ks, findings.k),
         "k-reappearance": _k_reappearance(ks, findings.k),
         "confusion": _confusion(findings.routing, labels),
         "curves": curves(findings.runs, list(labels.values())),
-        "runs": gantt(findings.runs, list(labels.values())),
     }
     return {name: png for name, png in images.items() if png is not None}
-
-
-def _times(seconds: dict[str, float]) -> bytes | None:
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        bars = axes.barh(list(seconds), list(seconds.values()), height=0.62, color=FILL)
-        axes.bar_label(bars, [duration(value) for value in seconds.values()], padding=4)
-        axes.invert_yaxis()
-        axes.set_xticks([])
-        bare(axes, "left", "bottom")
-
-    return drawn(WIDE, 0.24 * len(seconds) + 0.15, draw) if seconds else None
 
 
 def _drafts(slots: Sequence[SlotFindings], labels: dict[str, str]) -> bytes | None:
@@ -124,8 +110,8 @@ def _served(served: Sequence[PublishedFigures]) -> bytes | None:
         for row, figures in enumerate(served):
             before, after = figures.general_tokens_per_pass, figures.tokens_per_pass
             axes.plot([before, after], [row, row], color=RULE, linewidth=2.5, zorder=1)
-            _draw_end(axes, before, row, COLOURS["general"], left=before <= after, word="general ", first=row == 0)
-            _draw_end(axes, after, row, INK, left=before > after, word=" published", first=row == 0)
+            _draw_end(axes, before, row, COLOURS["general"], on_left=before <= after, word="general ", first=row == 0)
+            _draw_end(axes, after, row, INK, on_left=before > after, word=" published", first=row == 0)
         axes.set_yticks(range(len(served)), [f"temperature {figures.temperature:g}" for figures in served])
         axes.set_ylim(len(served) - 0.5, -0.5)
         axes.set_xlabel("tokens per target pass")

@@ -16,7 +16,6 @@ _CHANGES = {
 KINDS = {kind: kind for kind in ("general", "live", "base", "continued", "mixed", "task")}
 
 _MINUTE, _HOUR = 60, 3600
-_MINUTES_FROM, _HOURS_FROM = 2 * _MINUTE, 2 * _HOUR
 
 
 def duration(seconds: float) -> str:
@@ -30,13 +29,6 @@ def duration(seconds: float) -> str:
         return f"{whole // _MINUTE} min {whole % _MINUTE} s"
     minutes = round(seconds / _MINUTE)
     return f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
-
-
-def time_unit(seconds: float) -> tuple[int, str]:
-    """The best unit for an axis of this length: its seconds and its name."""
-    if seconds < _MINUTES_FROM:
-        return 1, "seconds"
-    return (_MINUTE, "minutes") if seconds < _HOURS_FROM else (_HOUR, "hours")
 
 
 def signed(value: float, digits: int = 3) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -22,23 +24,23 @@ from core.atomic_files import ASIDE
 from core.distill.draft_making import evenly, make_from_layers, make_narrow
 from core.errors import ConfigError
 from core.model.base import Model
-from core.model.causal_lm import load_draft_model, load_model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, most_frequent
 from core.model_names import hub_id, locate
-from core.policy.cost_model import PassCosts, profile
+from core.policy.cost_model import PassCosts
 from core.policy.rerouting import expected_tokens, token_rate
 from core.replay.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, score_draft, total
 from core.replay.vocabulary_size import score_vocabularies, seconds_per_token
 from train_jobs.cluster.progress import Progress
 from train_jobs.config import RetrainConfig
+from train_jobs.drafts.loading import load_draft, target_costs
 from train_jobs.drafts.training_runs import TrainingRun
 from train_jobs.retrain.pipeline import exclusive, run_stage
 from train_jobs.stages import open_workspace
 from train_jobs.stages.align import fit_all
 from train_jobs.work.artefacts import FittedDrafts, read_json, write_json
 from train_jobs.work.in_memory import learns_in_memory
-from train_jobs.work.models import model_directory, pages, replay_terms, target_tokenizer
+from train_jobs.work.models import model_directory, replay_terms, target_tokenizer
 
 TRIED_LAYERS, TRIED_SIZES = (1, 2, 4), (2048, 4096, 8192)
 _MOST_RECORDS = 64  # replayed for each trial
@@ -105,7 +107,6 @@ class DraftMaker:
         self._drafts = FittedDrafts(config.work / "draft")
         self._drafts.directory.mkdir(exist_ok=True)
         self._counts = Counter(token for trace in self._work.traces("train") for token in trace.output_ids)
-        self._costs = PassCosts()
 
     def trials(self) -> list[Promise]:
         """The promise of every shape that the configuration leaves open.
@@ -136,7 +137,7 @@ class DraftMaker:
         shutil.copytree(self._drafts.draft(run.name), aside)
         shutil.rmtree(destination, ignore_errors=True)
         aside.rename(destination)
-        model = self._load(destination, None)
+        model = self._load(destination)
         held_out = total(score_draft(model, self._work.traces("promotion"), self._terms))
         seconds = seconds_per_token(model, self._terms.num_valid, time.perf_counter, sampled=True)
         return MadeDraft(destination, self._promise(shape, seconds, held_out), held_out)
@@ -176,9 +177,9 @@ class DraftMaker:
     def _ids(self, size: int) -> list[int]:
         """Those that the answers use most, then the lowest: a byte-pair vocabulary is numbered by rank."""
         ends = target_tokenizer(self._config).eos_ids
-        frequent = most_frequent(self._counts, min(size, self._terms.num_valid), ends)
-        others = (token for token in range(self._terms.num_valid) if token not in set(frequent))
-        return sorted([*frequent, *_first(others, size - len(frequent))])
+        frequent = set(most_frequent(self._counts, min(size, self._terms.num_valid), ends))
+        others = (token for token in range(self._terms.num_valid) if token not in frequent)
+        return sorted([*frequent, *islice(others, size - len(frequent))])
 
     def _promises(self, shape: Shape, sizes: Sequence[int]) -> list[Promise]:
         """Of a trained shape, with its head cut to each of these sizes."""
@@ -186,7 +187,7 @@ class DraftMaker:
         vocab_size = ModelConfig.load(self._target).vocab_size
         vocabularies = [DraftVocabulary.from_ids(self._ids(size), vocab_size) for size in sizes]
         records = self._work.traces("stop")[:_MOST_RECORDS]
-        whole = self._load(directory, None)
+        whole = self._load(directory)
         scores = score_vocabularies(whole, vocabularies, records, self._terms)
         promises = []
         for size, vocabulary, counts in zip(sizes, vocabularies, scores, strict=True):
@@ -197,7 +198,7 @@ class DraftMaker:
 
     def _promise(self, shape: Shape, seconds: float, counts: AcceptanceCounts) -> Promise:
         """At the length that brings the most tokens per second."""
-        costs, rate = self._pass_costs(), token_rate(counts.acceptance_rate)
+        costs, rate = self._costs, token_rate(counts.acceptance_rate)
 
         def goodput(length: int) -> float:
             return expected_tokens(rate, length) / (costs.seconds(1 + length) + length * seconds)
@@ -205,19 +206,12 @@ class DraftMaker:
         best = max(range(1, NUM_SPECULATIVE_TOKENS + 1), key=goodput)
         return Promise(shape, seconds, costs.seconds(1), counts.acceptance_rate, best, goodput(best))
 
-    def _pass_costs(self) -> PassCosts:
-        if not self._costs.known:
-            target = self._config.target
-            dtype = getattr(torch, target.dtype)
-            model = load_model(self._target, dtype=dtype, device=target.device, num_pages=pages(target.model))
-            profile(model, time.perf_counter, self._costs)
-        return self._costs
+    def _load(self, directory: Path, vocabulary: DraftVocabulary | None = None) -> Model:
+        return load_draft(self._config, directory, vocabulary, torch.bfloat16)
 
-    def _load(self, directory: Path, vocabulary: DraftVocabulary | None) -> Model:
-        device = self._config.align.device
-        return load_draft_model(
-            directory, directory, dtype=torch.bfloat16, device=device, vocabulary=vocabulary, target=self._target
-        )
+    @cached_property
+    def _costs(self) -> PassCosts:
+        return target_costs(self._config)
 
     @property
     def _num_layers(self) -> int:
@@ -228,22 +222,10 @@ def _run_name(shape: Shape, steps: int) -> str:
     return f"layers-{shape.layers}-width-{shape.width or 'whole'}-ids-{shape.vocabulary}-steps-{steps}"
 
 
-def _first(tokens: Iterable[int], number: int) -> list[int]:
-    return [token for token, _ in zip(tokens, range(number), strict=False)]
-
-
 def _table(promises: Sequence[Promise]) -> Table:
     """One row per shape that was tried; the last one is the draft that was made."""
-    columns = (
-        "layers",
-        "width",
-        "ids in the head",
-        "cost of a token",
-        "acceptance",
-        "drafted at once",
-        "expected gain",
-    )
-    table = Table(*columns, title="cost: of a target pass; gain: times plain decoding, one stream")
+    columns = ("layers", "width", "ids in the head", "cost of a token", "acceptance", "drafted at once", "gain")
+    table = Table(*columns, title="cost: of a target pass; gain: expected, times plain decoding, one stream")
     for promise in promises:
         shape = promise.shape
         table.add_row(
