@@ -16,7 +16,7 @@ from rich.console import Console
 from core.errors import FAILED, INTERRUPTED, ConfigError
 from train_jobs.cluster.own_ray import on
 from train_jobs.cluster.progress_view import print_line
-from train_jobs.stages import STAGES
+from train_jobs.stages import STAGES, SUMMARIES
 
 if TYPE_CHECKING:
     from train_jobs.config import RetrainConfig
@@ -62,7 +62,7 @@ def add_commands(app: typer.Typer, own_ray: OwnRay, jobs_at: JobsAt) -> None:
 
 
 def _stage_help() -> str:
-    stages = "\n\n".join(f"- `{name}`: {what}" for name, what in STAGES.items())
+    stages = "\n\n".join(f"- `{name}`: {summary}" for name, summary in SUMMARIES.items())
     return f"""Run one stage of a retraining. The stages before it must be done.
 
 {stages}

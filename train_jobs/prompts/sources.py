@@ -52,11 +52,11 @@ def gather(config: RetrainConfig, context: int) -> dict[Split, Prompts]:
     Raises `TooFewPrompts` if a split gets none.
     """
     collect = config.collect
-    splits: dict[Split, Prompts]
     if collect.traces is not None:
         splits = _by_split(_recorded(collect), config)
     else:
-        splits = _by_split(list(unanswered(_read(collect), collect, target_tokenizer(config), context)), config)
+        prompts = list(unanswered(_read(collect), collect, target_tokenizer(config), context))
+        splits = _by_split(prompts, config)
         splits["train"] = [answer for prompt in splits["train"] for answer in _answers(prompt, collect)]
     if missing := [split for split in SPLITS if not splits[split]]:
         raise TooFewPrompts(

@@ -29,7 +29,7 @@ def retrain(config: RetrainConfig, stages: Sequence[str], console: Console) -> O
     stage is not done, if another retraining uses the work directory, or for a setting to correct.
     """
     config = config.anchored()
-    prepare(config, every_stage=list(stages) == list(STAGES))
+    prepare(config, every_stage=tuple(stages) == STAGES)
     of_prompts = [config.work / name for name in STAGES if name != "report"]
     try:
         with (

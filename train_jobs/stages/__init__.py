@@ -1,6 +1,6 @@
 """The stages of a retraining, one file each.
 
-To add a stage, write a file here and its line in `STAGES`, in whose order the stages run. The file has
+To add a stage, write a file here and its line in `SUMMARIES`, in whose order the stages run. The file has
 
     NEEDS = ("align",)                     the stages whose results it reads
     def inputs(config) -> list[object]     what else its result depends on
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from train_jobs.work.cached_step import CachedStep
     from train_jobs.work.workspace import Workspace
 
-STAGES = {
+SUMMARIES = {
     "collect": "gather the prompts; the target answers them",
     "partition": "find the tasks, and a name for each",
     "align": "fit the draft to all prompts (the base), then train an adapter for each task, and the controls",
@@ -31,6 +31,7 @@ STAGES = {
     "publish": "make the chosen drafts the live bundle",
     "report": "write one HTML page with plots, and the same figures as JSON",
 }
+STAGES = tuple(SUMMARIES)
 
 
 class Stage(Protocol):
