@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from core.distill.losses import LOSSES, described
 from core.errors import ConfigError
 from core.settings import Section, read_settings
 from core.tasks.embedding import MULTILINGUAL
@@ -115,7 +116,7 @@ class AlignConfig(Section):
     ranks: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (32,), min_length=1, description="LoRA ranks that every task chooses from"
     )
-    loss: Literal["kl", "lk"] = Field("kl", description="kl, or lk: KL and total variation mixed by acceptance")
+    loss: str = Field("kl", description=described())
     learning_rate: float = Field(0.02, gt=0)
     base_steps: int | None = Field(
         None,
@@ -134,6 +135,13 @@ class AlignConfig(Section):
     max_pairs: int = Field(8192, ge=1, description="most answers that a task's adapter learns from")
     device: str = "cpu"
     worker: WorkerConfig = WorkerConfig()
+
+    @field_validator("loss")
+    @classmethod
+    def _is_a_loss(cls, loss: str) -> str:
+        if loss not in LOSSES:
+            raise ValueError(f"there is no loss {loss!r}; write {' or '.join(LOSSES)}")
+        return loss
 
 
 class RouterConfig(StageSection):
@@ -219,12 +227,12 @@ class RetrainConfig(StageSection):
 
     @model_validator(mode="after")
     def _within_max_cpus(self) -> RetrainConfig:
-        most = self.watch.max_cpus
+        limit = self.watch.max_cpus
         for section, worker in self.workers().items():
-            if most is not None and worker.num_cpus > most:
+            if limit is not None and worker.num_cpus > limit:
                 raise ValueError(
-                    f"{section}.worker.num_cpus is {worker.num_cpus} and watch.max_cpus {most}: write "
-                    f"{section}: {{worker: {{num_cpus: {most}}}}} or less, or watch: {{max_cpus: {worker.num_cpus}}}"
+                    f"{section}.worker.num_cpus is {worker.num_cpus} and watch.max_cpus {limit}: write "
+                    f"{section}: {{worker: {{num_cpus: {limit}}}}} or less, or watch: {{max_cpus: {worker.num_cpus}}}"
                 )
         return self
 
@@ -245,8 +253,8 @@ class RetrainConfig(StageSection):
         """The same configuration, with no more workers at once than take so many CPUs."""
 
         def limited(worker: WorkerConfig) -> WorkerConfig:
-            most = max(1, cpus // worker.num_cpus)
-            return worker.model_copy(update={"at_once": min(most, worker.at_once or most)})
+            limit = max(1, cpus // worker.num_cpus)
+            return worker.model_copy(update={"at_once": min(limit, worker.at_once or limit)})
 
         changed = {
             section: getattr(self, section).model_copy(update={"worker": limited(worker)})

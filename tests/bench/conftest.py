@@ -9,11 +9,11 @@ import yaml
 
 from core.family import BUNDLE_DIR
 from tests.family.prompts import write_prompts
-from train_jobs.artefacts import SPLITS
 from train_jobs.config import load_config
-from train_jobs.models import context
-from train_jobs.prompt_sources import gather
+from train_jobs.prompts.sources import gather
 from train_jobs.stages.collect import Answerer, prepare
+from train_jobs.work.artefacts import SPLITS
+from train_jobs.work.models import context
 
 
 @pytest.fixture(scope="session")

@@ -42,10 +42,11 @@ from tests.bench.competition import competition, counts
 from tests.bench.output import header, save
 from tests.bench.paired import Ratio
 from tests.bench.policy import load
-from train_jobs.candidates import BASE, CONTINUED, MIXED, draft_name
 from train_jobs.config import load_config
-from train_jobs.models import model_directory, replay_terms
-from train_jobs.workspace import Workspace
+from train_jobs.drafts.candidates import BASE, CONTINUED, MIXED, draft_name
+from train_jobs.stages import open_workspace
+from train_jobs.work.models import model_directory, replay_terms
+from train_jobs.work.workspace import Workspace
 
 OWN_TEXT, UNADAPTED, ROUTED, TOGETHER = "own text", "un-adapted", "as routed", "as routed and own text"
 PAIRS = ((ROUTED, UNADAPTED), (ROUTED, BASE), (ROUTED, CONTINUED), (ROUTED, MIXED), (TOGETHER, ROUTED))
@@ -223,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/real_drafts"))
     chosen, console = parser.parse_args(argv), Console(stderr=True)
-    work = Workspace(load_config(chosen.config).anchored())
+    work = open_workspace(load_config(chosen.config).anchored())
     traces, drafts = work.traces("test"), made(work)
     if not traces:
         raise SystemExit(f"{chosen.config}: the retraining has no answers in its test split yet")

@@ -58,8 +58,8 @@ from tests.bench.real_model_rivals import (
 from tests.bench.rival_process import Job, Rival, RivalProcess
 from train_jobs.config import RetrainConfig
 from train_jobs.config import load_config as load_retraining
-from train_jobs.models import context, target_tokenizer
-from train_jobs.prompt_sources import gather
+from train_jobs.prompts.sources import gather
+from train_jobs.work.models import context, target_tokenizer
 
 Contender = Callable[[Question, float], Reply]
 

@@ -28,9 +28,9 @@ from tests.family.prompts import write_general
 from tests.serve_app.command import Command
 from tests.serve_app.traffic import Answer, Flow, Span, Traffic, prompts
 from train_jobs.config import RetrainConfig, load_config
-from train_jobs.models import model_pair
 from train_jobs.stages.router import RouterData, fit_router
-from train_jobs.watch import run_config
+from train_jobs.watch.watch import run_config
+from train_jobs.work.models import model_pair
 
 KNOWN, NEW = ("english", "chinese"), "math"
 ADAPTED = "english"  # has an adapter in the first bundle

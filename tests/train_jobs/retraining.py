@@ -12,7 +12,8 @@ import yaml
 
 from core.bundle.store import open_live
 from train_jobs.config import load_config
-from train_jobs.workspace import Workspace
+from train_jobs.stages import open_workspace
+from train_jobs.work.workspace import Workspace
 
 TINY = Path(__file__).with_name("tiny.yaml")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -40,7 +41,7 @@ class Retraining:
 
     @property
     def workspace(self) -> Workspace:
-        return Workspace(load_config(self.file).model_copy(update={"work": self.work, "bundles": self.bundles}))
+        return open_workspace(load_config(self.file).model_copy(update={"work": self.work, "bundles": self.bundles}))
 
     @property
     def version(self) -> str:

@@ -59,6 +59,7 @@ def test_little_is_enough(tmp_path: Path) -> None:
         ),
         ({"watch": {"recent": 100}}, "recent is less than min_answers, 200: write that or more"),
         ({"watch": {"every": 5}}, "watch.every: unknown key; did you mean `every_s`?"),
+        ({"align": {"loss": "kk"}}, "align.loss: Value error, there is no loss 'kk'; write kl or lk"),
         ({"align": {"steps": 0}}, "align.steps: Input should be greater than or equal to 1"),
     ],
 )

@@ -39,9 +39,9 @@ from tests.train_jobs.searching import Lookout, Needles, of_text, of_tokens, sea
 from tests.train_jobs.small import SMALL
 from tests.train_jobs.watching import answers
 from train_jobs.config import RetrainConfig
-from train_jobs.models import context, target_tokenizer
-from train_jobs.prompt_sources import unanswered
+from train_jobs.prompts.sources import unanswered
 from train_jobs.stages.collect import Answerer
+from train_jobs.work.models import context, target_tokenizer
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from core.replay.replay import session_forward
 from core.tasks.classifier import TaskClassifier
 from core.tasks.identity import TaskCentroids
 from tests.train_jobs.loop import Loop
-from train_jobs.artefacts import SPLITS
-from train_jobs.candidates import BASE
-from train_jobs.findings import Findings
+from train_jobs.drafts.candidates import BASE
+from train_jobs.drafts.training_runs import base_runs, specialised_runs
 from train_jobs.stages.align import live_drafts
 from train_jobs.stages.evaluate import candidate_jobs
-from train_jobs.training_runs import base_runs, specialised_runs
-from train_jobs.workspace import Workspace
+from train_jobs.work.artefacts import SPLITS
+from train_jobs.work.findings import Findings
+from train_jobs.work.workspace import Workspace
 
 pytestmark = [
     pytest.mark.cluster,

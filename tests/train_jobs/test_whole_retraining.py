@@ -15,13 +15,13 @@ from core.family import DRAFT_DIR
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import adapted_model, is_adapter, lora_rank
 from tests.train_jobs.retraining import Retraining
-from train_jobs import vocabularies
-from train_jobs.candidates import TASK, draft_name, trial_name
-from train_jobs.findings import Findings
-from train_jobs.models import target_tokenizer
+from train_jobs.drafts import vocabularies
+from train_jobs.drafts.candidates import TASK, draft_name, trial_name
+from train_jobs.drafts.training_runs import base_runs, specialised_runs
 from train_jobs.stages.align import live_drafts
-from train_jobs.training_runs import base_runs, specialised_runs
-from train_jobs.workspace import Workspace
+from train_jobs.work.findings import Findings
+from train_jobs.work.models import target_tokenizer
+from train_jobs.work.workspace import Workspace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # two minutes: a whole retraining
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.atomic_files import replace
-from train_jobs.findings import Candidate, Findings, Pooled, RunTime, SlotFindings
 from train_jobs.report import wording
+from train_jobs.work.findings import Candidate, Findings, Pooled, RunTime, SlotFindings
 
 PAGE, FINDINGS = "report.html", "findings.json"
 _TEMPLATE = "page.html"
@@ -23,16 +23,16 @@ def write_report(findings: Findings, directory: Path) -> Path:
     # matplotlib takes a second to import, and only this stage needs it
     from train_jobs.report.plots import plots
 
-    drawn = plots(findings)
-    for name, png in drawn.items():
+    images = plots(findings)
+    for name, png in images.items():
         replace(directory / f"{name}.png", png)
     findings.save(directory / FINDINGS)
     page = directory / PAGE
-    replace(page, _page(findings, drawn).encode())
+    replace(page, _page(findings, images).encode())
     return page
 
 
-def _page(findings: Findings, drawn: dict[str, bytes]) -> str:
+def _page(findings: Findings, images: dict[str, bytes]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from train_jobs.report.drawing import COLOURS
@@ -57,7 +57,7 @@ def _page(findings: Findings, drawn: dict[str, bytes]) -> str:
         seeds_of=_seeds_of,
         kinds=wording.KINDS,
         colours=COLOURS,
-        plots={name: base64.b64encode(png).decode() for name, png in drawn.items()},
+        plots={name: base64.b64encode(png).decode() for name, png in images.items()},
     )
 
 
@@ -83,8 +83,8 @@ def _elapsed(runs: Sequence[RunTime]) -> float:
 
 def _seeds_of(slot: SlotFindings) -> dict[str, list[Candidate]]:
     """The trained candidates of a slot, by kind."""
-    found: dict[str, list[Candidate]] = {}
+    candidates: dict[str, list[Candidate]] = {}
     for candidate in slot.candidates:
         if candidate.seed is not None:
-            found.setdefault(candidate.name, []).append(candidate)
-    return found
+            candidates.setdefault(candidate.name, []).append(candidate)
+    return candidates

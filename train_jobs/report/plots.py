@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from core.tasks.clustering import REAPPEARS, KScore
-from train_jobs.findings import Findings, Pooled, PublishedFigures, Routing, SlotFindings
-from train_jobs.report.drawing import ALL, COLOURS, FAINT, FILL, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
+from train_jobs.report.drawing import ALL, COLOURS, FAINT, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
 from train_jobs.report.drawing import task_labels as labels_of
-from train_jobs.report.run_plots import curves, gantt
-from train_jobs.report.wording import KINDS, duration
+from train_jobs.report.run_plots import curves
+from train_jobs.report.wording import KINDS
+from train_jobs.work.findings import Findings, Pooled, PublishedFigures, Routing, SlotFindings
 
 _Points = Sequence[tuple[int, float]]
 
@@ -24,29 +24,15 @@ def plots(findings: Findings) -> dict[str, bytes]:
     """PNGs by name, in the order of the page."""
     labels = labels_of(findings.slots)
     ks = findings.ks
-    made: dict[str, bytes | None] = {
-        "times": _times(findings.seconds),
+    images: dict[str, bytes | None] = {
         "drafts": _drafts(findings.slots, labels),
         "served": _served(findings.served),
         "k-silhouette": _k_silhouette(ks, findings.k),
         "k-reappearance": _k_reappearance(ks, findings.k),
         "confusion": _confusion(findings.routing, labels),
         "curves": curves(findings.runs, list(labels.values())),
-        "runs": gantt(findings.runs, list(labels.values())),
     }
-    return {name: png for name, png in made.items() if png is not None}
-
-
-def _times(seconds: dict[str, float]) -> bytes | None:
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        bars = axes.barh(list(seconds), list(seconds.values()), height=0.62, color=FILL)
-        axes.bar_label(bars, [duration(taken) for taken in seconds.values()], padding=4)
-        axes.invert_yaxis()
-        axes.set_xticks([])
-        bare(axes, "left", "bottom")
-
-    return drawn(WIDE, 0.24 * len(seconds) + 0.15, draw) if seconds else None
+    return {name: png for name, png in images.items() if png is not None}
 
 
 def _drafts(slots: Sequence[SlotFindings], labels: dict[str, str]) -> bytes | None:
@@ -75,7 +61,7 @@ def _drafts(slots: Sequence[SlotFindings], labels: dict[str, str]) -> bytes | No
 
 
 def _draw_slot(axes: Axes, slot: SlotFindings, rows: Sequence[str], top: int) -> None:
-    pooled = {found.name: found for found in slot.pooled}
+    pooled = {draft.name: draft for draft in slot.pooled}
     general = pooled.get("general")
     if general is not None:
         extent = [top - 0.55, top + len(rows) - 0.45]
@@ -121,12 +107,12 @@ def _handle(kind: str) -> Line2D:
 def _served(served: Sequence[PublishedFigures]) -> bytes | None:
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for row, found in enumerate(served):
-            before, after = found.general_tokens_per_pass, found.tokens_per_pass
+        for row, figures in enumerate(served):
+            before, after = figures.general_tokens_per_pass, figures.tokens_per_pass
             axes.plot([before, after], [row, row], color=RULE, linewidth=2.5, zorder=1)
-            _draw_end(axes, before, row, COLOURS["general"], left=before <= after, word="general ", first=row == 0)
-            _draw_end(axes, after, row, INK, left=before > after, word=" published", first=row == 0)
-        axes.set_yticks(range(len(served)), [f"temperature {found.temperature:g}" for found in served])
+            _draw_end(axes, before, row, COLOURS["general"], on_left=before <= after, word="general ", first=row == 0)
+            _draw_end(axes, after, row, INK, on_left=before > after, word=" published", first=row == 0)
+        axes.set_yticks(range(len(served)), [f"temperature {figures.temperature:g}" for figures in served])
         axes.set_ylim(len(served) - 0.5, -0.5)
         axes.set_xlabel("tokens per target pass")
         axes.margins(x=0.3)
@@ -135,17 +121,17 @@ def _served(served: Sequence[PublishedFigures]) -> bytes | None:
     return drawn(WIDE, 0.3 * len(served) + 0.55, draw) if served else None
 
 
-def _draw_end(axes: Axes, value: float, row: int, colour: str, *, left: bool, word: str, first: bool) -> None:
+def _draw_end(axes: Axes, value: float, row: int, colour: str, *, on_left: bool, word: str, first: bool) -> None:
     """A dot with its value beside it; the first row also names the draft."""
     axes.plot(value, row, "o", color=colour, markersize=5.5)
     word = word.strip() if first else ""
-    text = f"{word} {value:.2f}" if left else f"{value:.2f} {word}"
+    text = f"{word} {value:.2f}" if on_left else f"{value:.2f} {word}"
     axes.annotate(
         text.strip(),
         (value, row),
-        xytext=(-7 if left else 7, 0),
+        xytext=(-7 if on_left else 7, 0),
         textcoords="offset points",
-        ha="right" if left else "left",
+        ha="right" if on_left else "left",
         va="center_baseline",
         color=colour,
     )
@@ -195,8 +181,8 @@ def _draw_confusion(counts: Sequence[Sequence[int]], names: Sequence[str], figur
     shares = [[count / max(1, sum(row)) for count in row] for row in counts]
     shades = LinearSegmentedColormap.from_list("task", ["white", COLOURS["task"]])
     axes.imshow(shares, cmap=shades, vmin=0, vmax=1)
-    for row, (found, of_row) in enumerate(zip(counts, shares, strict=True)):
-        for column, (count, share) in enumerate(zip(found, of_row, strict=True)):
+    for row, (row_counts, of_row) in enumerate(zip(counts, shares, strict=True)):
+        for column, (count, share) in enumerate(zip(row_counts, of_row, strict=True)):
             if count:
                 axes.text(column, row, str(count), ha="center", va="center", color="white" if share > 0.5 else INK)
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")

@@ -18,18 +18,20 @@ from core.atomic_files import replace
 from core.distill.answering import answer
 from core.distill.dataset import distil
 from core.model.base import Model
-from core.model.causal_lm import load_model
 from core.text.prompt_files import read_prompts
 from core.text.tokenizer import Tokenizer
 from core.traces.store import Trace, TraceStore, parquet_of, traces_of
-from train_jobs.artefacts import Split, shard_names
+from train_jobs.cluster.progress import Progress, ReportProgress
+from train_jobs.cluster.workers import spread
 from train_jobs.config import RetrainConfig
-from train_jobs.models import context, model_directory, pages, target_tokenizer
-from train_jobs.progress import Progress, ReportProgress
-from train_jobs.prompt_sources import Prompts, UnansweredPrompt, gather, unanswered
-from train_jobs.workers import spread
-from train_jobs.workspace import Workspace
+from train_jobs.drafts.loading import load_target
+from train_jobs.prompts.sources import Prompts, UnansweredPrompt, gather, unanswered
+from train_jobs.work.artefacts import Split, shard_names
+from train_jobs.work.cached_step import fingerprint, settings_of
+from train_jobs.work.models import context, model_directory, target_tokenizer
+from train_jobs.work.workspace import Workspace
 
+NEEDS = ()
 _PROMPTS = ".prompts"  # suffix of the file with the prompts that a worker makes a shard of
 
 
@@ -39,6 +41,14 @@ class Shard(NamedTuple):
     name: str
     answered: bool
     teacher: bool
+
+
+def inputs(config: RetrainConfig) -> list[object]:
+    target = config.target.model_dump(mode="json", exclude={"max_sessions"})
+    weights = fingerprint(model_directory(config.target.model))
+    prompts = [fingerprint(source) for source in [*(config.collect.files or ()), config.collect.traces]]
+    draft_context = context(config.draft)  # a draft learns from no more of an answer
+    return [settings_of(config.collect), target, draft_context, weights, prompts]
 
 
 def run(work: Workspace, progress: Progress) -> None:
@@ -123,7 +133,4 @@ class Answerer:
 
     @cached_property
     def _target(self) -> Model:
-        target = self._config.target
-        num_pages = pages(target.model) * target.max_sessions
-        dtype = getattr(torch, target.dtype)
-        return load_model(model_directory(target.model), dtype=dtype, device=target.device, num_pages=num_pages)
+        return load_target(self._config, self._config.target.max_sessions)

@@ -26,15 +26,17 @@ from core.tasks.embedding import sentence_encoder
 from core.tasks.rewording_rules import AUGMENTING, VALIDATING
 from core.text.tokenizer import Tokenizer
 from core.traces.store import Trace
-from train_jobs.artefacts import ROUTING, write_json
+from train_jobs.cluster.progress import Progress, ReportProgress
+from train_jobs.cluster.workers import resources
 from train_jobs.config import RetrainConfig
-from train_jobs.findings import ClassifierFigures, Routing
-from train_jobs.labelled_prompts import GeneralPrompts, LabelledPrompt, general_prompts, of_traces, reworded
-from train_jobs.models import target_tokenizer
-from train_jobs.progress import Progress, ReportProgress
-from train_jobs.workers import resources
-from train_jobs.workspace import Workspace
+from train_jobs.prompts.labelled import GeneralPrompts, LabelledPrompt, general_prompts, of_traces, reworded
+from train_jobs.work.artefacts import ROUTING, write_json
+from train_jobs.work.cached_step import fingerprint, settings_of
+from train_jobs.work.findings import ClassifierFigures, Routing
+from train_jobs.work.models import target_tokenizer
+from train_jobs.work.workspace import Workspace
 
+NEEDS = ("partition",)
 OnStep = Callable[[int, int, str], None]  # done, total, note
 _VALIDATION_SHARE = 0.1
 _REWORDINGS = 2  # of every training prompt
@@ -49,6 +51,10 @@ class RouterData(NamedTuple):
     train: list[Trace]
     labels: list[int]
     test: list[Trace]
+
+
+def inputs(config: RetrainConfig) -> list[object]:
+    return [settings_of(config.router), fingerprint(config.router.general)]
 
 
 def run(work: Workspace, progress: Progress) -> None:

@@ -19,7 +19,7 @@ from core.generation import Run, Source
 from core.traces.memory_files import EXAMPLE, disk_at, make_private, mark
 from core.traces.reservoir import TraceReservoir
 from core.traces.store import Proposals, Trace, TraceStore
-from core.traces.writer import TraceQueue, TraceWriter, Waiting
+from core.traces.writer import PendingTraces, TraceQueue, TraceWriter
 from serve_app.config import Traces
 from serve_app.deployments.answer.draft_sessions import DraftSessions
 from serve_app.deployments.answer.generation_state import GenerationState
@@ -135,7 +135,7 @@ class Tally:
         return {source: Proposals(number, self.accepted[source]) for source, number in self.proposed.items()}
 
 
-def _waiting(traces: Traces) -> Waiting:
+def _waiting(traces: Traces) -> PendingTraces:
     if traces.in_memory:
         return TraceReservoir(traces.per_key, traces.flush_seconds, traces.queue)
     return TraceQueue(traces.flush_records, traces.flush_seconds, traces.queue)

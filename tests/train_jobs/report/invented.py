@@ -7,7 +7,7 @@ from random import Random
 
 from core.confidence_intervals import Difference
 from core.tasks.clustering import KScore
-from train_jobs.findings import (
+from train_jobs.work.findings import (
     Candidate,
     ClassifierFigures,
     Findings,

@@ -23,8 +23,8 @@ from core.traces.store import Trace
 from tests.family.corpora import items
 from tests.family.prompts import write_general
 from train_jobs.config import RetrainConfig
-from train_jobs.findings import Routing
 from train_jobs.stages.router import RouterData, fit_router, milliseconds
+from train_jobs.work.findings import Routing
 
 TASKS = ("chinese", "logic")
 SMALL = {"steps": 70, "batch": 32, "longest": 24}
