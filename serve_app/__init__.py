@@ -15,8 +15,10 @@ client         a client of any OpenAI-compatible server
 access         API keys, limits per key, CORS, request ids, the access log
 cli            `taskspec`: demo, serve, chat, bench, status, scale, bundles, keys; other packages add commands
 demo           `taskspec demo`: every draft compared with plain decoding, over HTTP
+examples       clients to begin with, with OpenAI's official library
 load           `taskspec bench`: load on any OpenAI-compatible server
 terminal       progress and transcripts in a terminal or a pipe
 
-README.md in this directory explains how to run it. The algorithm itself is in `core`; `train_jobs` is never imported.
+README.md in this directory leads to the pages on how to run it. The algorithm itself is in `core`; `train_jobs` is
+never imported.
 """

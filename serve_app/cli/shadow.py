@@ -21,7 +21,7 @@ from core.model.loader import public_name, resolve
 from core.model_names import locate
 from core.replay import shadow as shadows
 from core.replay.replay import Terms
-from core.replay.shadow import FIGURES, Drawn, Measured, Part, Serving, Shadow
+from core.replay.shadow import FIGURES, ServedBundle, ServedCounts, Shadow, TaskComparison, TraceSample
 from core.text.vocabulary import digest, same_id_map
 from core.traces.store import TraceStore
 from serve_app.config import ServiceConfig
@@ -50,7 +50,7 @@ class Comparison(NamedTuple):
     version: str
     against: str | None
     terms: Terms
-    sample: Drawn
+    sample: TraceSample
     result: Shadow
 
 
@@ -81,7 +81,7 @@ def compare(replay: Replay, console: Console) -> Comparison:
             "Write a longer --since or another --traces; a service keeps answers if its YAML has a `traces` section."
         )
     with step(console, "Replaying", "Replayed", 2 * len(sample.traces)) as shown:
-        sides = Serving.of(candidate), Serving.of(against)
+        sides = ServedBundle.of(candidate), ServedBundle.of(against)
         result = shadows.shadow(*sides, sample.traces, terms, partial(_load, config), shown.reach)
     return Comparison(replay.version, against.manifest.version if against else None, terms, sample, result)
 
@@ -105,7 +105,7 @@ def sentences(comparison: Comparison, period: str) -> str:
     against = f"bundle {comparison.against}" if comparison.against else "the un-adapted draft"
     return (
         f"Bundle {comparison.version} is {verdict} {against}: {gain} in acceptance rate.\n"
-        f"On {len(sample.traces):,} of {sample.found:,} answers of the last {period}{_skipped(sample)}; "
+        f"On {len(sample.traces):,} of {sample.matching:,} answers of the last {period}{_skipped(sample)}; "
         f"{comparison.terms.num_speculative_tokens} tokens drafted for every pass; intervals are 95 %.\n"
         + _measured_in_words(whole.measured)
     )
@@ -118,7 +118,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "against": comparison.against,
         "verdict": comparison.result.whole.verdict,
         "num_speculative_tokens": comparison.terms.num_speculative_tokens,
-        "found": sample.found,
+        "found": sample.matching,
         "skipped": {"foreign": sample.foreign, "incomplete": sample.incomplete, "unreadable_files": sample.unreadable},
         "all": _part_as_json(comparison.result.whole),
         "tasks": {part.task: _part_as_json(part) for part in comparison.result.tasks},
@@ -157,7 +157,7 @@ def _load(config: ServiceConfig, directory: Path | None) -> CausalLM:
     )
 
 
-def _skipped(sample: Drawn) -> str:
+def _skipped(sample: TraceSample) -> str:
     """In parentheses, if there were any."""
     counts = {
         "of other models or an unknown bundle": sample.foreign,
@@ -168,7 +168,7 @@ def _skipped(sample: Drawn) -> str:
     return f" (skipped: {skipped})" if skipped else ""
 
 
-def _measured_in_words(measured: Measured) -> str:
+def _measured_in_words(measured: ServedCounts) -> str:
     if not measured.proposed:
         return "The service measured nothing of drafts on them."
     rate = measured.accepted / measured.proposed
@@ -183,7 +183,7 @@ def _told(estimate: Estimate | Difference, form: str) -> str:
     return f"{value:{form}} ({low:{form}} to {high:{form}})"
 
 
-def _part_as_json(part: Part) -> dict[str, Any]:
+def _part_as_json(part: TaskComparison) -> dict[str, Any]:
     figures: dict[str, Any] = {
         figure: {side: estimate._asdict() for side, estimate in pair._asdict().items()}
         for figure, pair in part.figures.items()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from core.draft_key import GENERAL
 from core.generation import Source
-from core.tasks import GENERAL
 from serve_app.http.service import ChoiceRun
 
 Key = TypeVar("Key", bound=Hashable)

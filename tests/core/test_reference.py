@@ -17,7 +17,7 @@ from core.sampling.params import SamplingParams
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.wire.messages import Address, OpenSession
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 PROMPTS = 100
 TEMPERATURES = (0.0, 0.7, 1.0)
@@ -134,6 +134,7 @@ def opened(request: GenerationRequest, number: int) -> OpenSession:
     )
 
 
+@pytest.mark.thorough
 def test_answers_are_those_of_transformers_in_fp32(capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = load_tokenizer(TARGET_DIR)
     requests = held_out(tokenizer)

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from ray import serve
 from ray.serve import RunTarget
 from ray.util import list_named_actors
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.classifier import TaskClassifier
 from serve_app.config import CORE, ServiceConfig, Traces, draft_key, load_config, pool_application
 from serve_app.deployments.deploy import applications, bundle_applications
@@ -28,9 +28,10 @@ from serve_app.deployments.deploy.bundle_applications import bundle_targets
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port
 from serve_app.ray_private import on_loopback
+from tests.eventually import PATIENCE, eventually
+from tests.family.corpora import TASKS, Item, items
 from tests.service import adversarial, misled_router, unhurried_verifier
 from tests.service.misled_router import ASTRAY
-from train_jobs.family.corpora import TASKS, Item, items
 
 ADVERSARIAL = "adversarial"
 LATE = "late"  # known, but its pool is not deployed when the service starts
@@ -109,19 +110,15 @@ class Service(NamedTuple):
         everything = [self.verifier(), *map(self.drafts, tasks)]
         return +Counter({name: sum(counts[name] for counts in everything) for name in ("sessions", "pages")})
 
-    def eventually(self, holds: Callable[[], bool], seconds: float = 20.0) -> None:
-        """Wait for something that must come true, as long as a slow machine may need."""
-        asyncio.run(_eventually(holds, seconds))
-
-
-async def _eventually(holds: Callable[[], bool], seconds: float) -> None:
-    async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - it happens in other processes
-            await asyncio.sleep(0.05)
+    def frees_everything(self) -> None:
+        """Wait until no session and no page is held anywhere."""
+        eventually(lambda: not self.held(), "no session and no page is held", seen=self.held)
 
 
 def _counts(deployment: str, application: str) -> Counter[str]:
-    counts: Counter[str] = serve.get_deployment_handle(deployment, application).counts.remote().result()
+    counts: Counter[str] = (
+        serve.get_deployment_handle(deployment, application).counts.remote().result(timeout_s=PATIENCE)
+    )
     return counts
 
 
@@ -145,7 +142,7 @@ def _served(traces: Path) -> ServedModels:
     un-adapted draft, said to be good at nothing else: so a wrong route costs much.
     """
     family = load_config("family")
-    target = family.target.model_copy(update={"compiled": None, "max_queued": CONCURRENCY})
+    target = family.target.model_copy(update={"decoder": "auto", "max_queued": CONCURRENCY})
     recorded = Traces(directory=traces, flush_seconds=0.5)
     shipped = with_bundle(family.model_copy(update={"target": target, "traces": recorded}))
     assert shipped.router is not None

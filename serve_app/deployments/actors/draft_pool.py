@@ -29,7 +29,7 @@ class DraftPool:
         num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
         model = load_draft(config.draft, directory, config.target.model)
-        self._drafter = Drafter(model, num_valid, limits, str(draft_key(task, directory)))
+        self._drafter = Drafter(model, num_valid, limits, draft_key(task, directory))
         self._drafter.start()
         self._metrics = Metrics("draft")
 

@@ -17,7 +17,6 @@ from core.generation import GenerationRequest, Run
 from core.model_names import locate
 from core.text.tokenizer import load_tokenizer
 from core.verify.engine import VerifyConfig
-from core.verify.sources import LookupConfig
 from core.verify.verifier import Opened, Verifier
 from serve_app.config import ServiceConfig
 from serve_app.deployments.answer.started import Started, declined_drafts
@@ -36,9 +35,7 @@ class TargetVerifier:
             max_sessions=target.max_sessions,
             num_speculative_tokens=config.draft.num_speculative_tokens,
             prefill_chunk=target.prefill_chunk,
-            lookup=LookupConfig(
-                config.lookup.own_text, config.lookup.remembered_tokens, without_owner=config.lookup.without_key
-            ),
+            lookup=config.lookup.sources,
         )
         self._metrics = Metrics("verifier")
         tokenizer = load_tokenizer(locate(target.model))

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
+from core.draft_key import GENERAL
 from core.generation import GenerationRequest, Run
 from core.rollout.trial import JudgedAnswer
-from core.tasks import GENERAL
 from serve_app.deployments.answer.bundles import BundleChoice, IngressCounts, ServingBundle
 from serve_app.deployments.answer.draft_sessions import DraftSessions
 from serve_app.deployments.answer.generation import Generation

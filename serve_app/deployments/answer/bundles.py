@@ -17,9 +17,9 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
+from core.draft_key import GENERAL
 from core.policy.rerouting import RoutingTable
 from core.rollout.trial import JudgedAnswer
-from core.tasks import GENERAL
 from core.wire.messages import OpenSession
 from serve_app.config import ROLLOUT, router_application
 from serve_app.deployments.answer.started import Started
@@ -87,7 +87,7 @@ class ServingBundle:
 
     def declined(self, started: Started) -> set[str]:
         """The tasks whose drafts the verifier declines for sessions just started."""
-        return {task for task in self.served.drafts if started.declines(self.served.key(task))}
+        return {task for task in self.served.drafts if started.declines(self.served.draft_key(task))}
 
     def open_draft(self, task: str, opening: OpenSession) -> DeploymentResponseGenerator[None]:
         """Start a session on a replica of the task's pool."""

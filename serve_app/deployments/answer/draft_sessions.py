@@ -20,9 +20,9 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentResponseGenerator
 
+from core.draft_key import GENERAL
 from core.generation import Run
 from core.policy.rerouting import AnswerRoute
-from core.tasks import GENERAL
 from core.wire.messages import OpenSession
 from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
 from serve_app.deployments.answer.generation import Generation

@@ -29,10 +29,10 @@ class Started(msgspec.Struct, frozen=True):
         return draft in self.declined or self.declines_all
 
 
-def declined_drafts(declined: Mapping[str, bool]) -> tuple[frozenset[DraftKey], bool]:
+def declined_drafts(declined: Mapping[DraftKey, bool]) -> tuple[frozenset[DraftKey], bool]:
     """The drafts that would not pay, of those met, and whether no other would either.
 
     `declined` says it by draft, and of `OTHERS`, which stands for the drafts not met yet.
     """
-    drafts = {DraftKey.parse(name) for name, declines in declined.items() if declines and name != OTHERS}
-    return frozenset(drafts), bool(declined) and all(declined.values())
+    drafts = frozenset(draft for draft, declines in declined.items() if declines and draft != OTHERS)
+    return drafts, bool(declined) and all(declined.values())

@@ -19,7 +19,7 @@ from core.generation import GenerationRequest
 from core.traces.memory_files import EXAMPLE, disk_at, make_private, mark
 from core.traces.reservoir import TraceReservoir
 from core.traces.store import Proposals, Trace, TraceStore
-from core.traces.writer import TraceQueue, TraceWriter, Waiting
+from core.traces.writer import PendingTraces, TraceQueue, TraceWriter
 from serve_app.config import Traces
 from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.models.served_models import ServedModels
@@ -93,7 +93,7 @@ def _trace(
     )
 
 
-def _waiting(traces: Traces) -> Waiting:
+def _waiting(traces: Traces) -> PendingTraces:
     if traces.in_memory:
         return TraceReservoir(traces.per_key, traces.flush_seconds, traces.queue)
     return TraceQueue(traces.flush_records, traces.flush_seconds, traces.queue)

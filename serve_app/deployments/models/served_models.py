@@ -12,11 +12,10 @@ from pathlib import Path
 
 from core.bundle.manifest import Manifest
 from core.bundle.store import Bundle, open_live, open_version
-from core.draft_key import DraftKey
+from core.draft_key import GENERAL, DraftKey
 from core.errors import ConfigError
 from core.model.loader import public_name
 from core.model_names import locate
-from core.tasks import GENERAL
 from core.text.vocabulary import digest
 from serve_app.config import ServiceConfig, draft_key, pool_application, router_application
 
@@ -40,13 +39,13 @@ class ServedModels:
     version: str | None = None
     controls: Mapping[str, str | None] = field(default_factory=lambda: {GENERAL: None})
 
-    def key(self, task: str) -> DraftKey:
+    def draft_key(self, task: str) -> DraftKey:
         """The draft that serves the task."""
         return draft_key(task, self.drafts[task])
 
     def pool(self, task: str) -> str:
         """The application of the task's pool."""
-        return pool_application(self.key(task))
+        return pool_application(self.draft_key(task))
 
     @property
     def applications(self) -> set[str]:

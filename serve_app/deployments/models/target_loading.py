@@ -34,7 +34,7 @@ def load_target(target: Target) -> CausalLM:
         dtype=getattr(torch, target.dtype),
         device=target.device,
         num_pages=pages,
-        compiled=target.compiled,
+        decoder=target.decoder,
         exact=exact,
     )
     if exact:
@@ -46,7 +46,7 @@ def _set_threads(target: Target, path: Path) -> None:
     if target.threads is not None:
         torch.set_num_threads(target.threads)
         return
-    threads = choose_threads(path, getattr(torch, target.dtype), compiled=target.compiled)
+    threads = choose_threads(path, getattr(torch, target.dtype), decoder=target.decoder)
     _log.info("%s computes on %d threads", public_name(target.model), threads)
 
 

@@ -14,7 +14,7 @@ from core.errors import ConfigError
 from core.tasks.clustering import TaskPartition, find_tasks
 from core.tasks.embedding import PACKAGED, Encode, Matrix, clean, sentence_encoder, unit
 from core.tasks.names import task_names, telling_words
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 TRAIN, HELD_OUT = 200, 50
 SUBSETS = [(2, 3), (1, 2, 4), (0, 1, 2, 3, 4, 5)]
@@ -62,6 +62,7 @@ def purity(partition: TaskPartition, train: Prompts, held_out: Prompts) -> float
     return float((told == held_out.truth).mean())
 
 
+@pytest.mark.thorough
 def test_held_out_prompts_fall_into_pure_groups(
     found: dict[tuple[int, ...], TaskPartition], train: Prompts, held_out: Prompts
 ) -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest, Run, TokenLogprob
-from core.parsing.call_spans import AnswerForm
-from core.parsing.marks import MARKS
 from core.sampling.params import SamplingParams
 from core.text.detokenizer import TextStream
+from core.tools.call_spans import AnswerForm
+from core.tools.markers import MARKS
 from core.verify.commit import Chain
 from core.verify.logprobs import token_logprobs
 from tests.core.toy_tokenizer import END_OF_TURN, EOS, byte_level, one_byte

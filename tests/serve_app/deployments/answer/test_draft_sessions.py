@@ -343,8 +343,8 @@ async def test_the_router_is_asked_before_the_verifier_has_answered() -> None:
 
 def test_a_draft_is_declined_by_its_own_pool_alone() -> None:
     old, new = draft_key("math", "/bundles/old"), draft_key("math", "/bundles/new")
-    assert declined_drafts({str(old): False, str(new): True, OTHERS: False}) == ({new}, False)
-    assert declined_drafts({str(new): True, OTHERS: True}) == ({new}, True)
+    assert declined_drafts({old: False, new: True, OTHERS: False}) == ({new}, False)
+    assert declined_drafts({new: True, OTHERS: True}) == ({new}, True)
     assert declined_drafts({}) == (frozenset(), False)
 
 
@@ -352,7 +352,7 @@ def test_a_draft_is_declined_by_its_own_pool_alone() -> None:
 def test_the_ingress_opens_no_draft_that_the_verifier_declines(task: str) -> None:
     drafts = {"general": None, "code": None, task: "/bundles/new"}
     bundle = ServingBundle(ServedModels(load_config("family"), drafts=drafts), IngressCounts())
-    keys = {name: str(draft_key(name, directory)) for name, directory in drafts.items()}
+    keys = {name: draft_key(name, directory) for name, directory in drafts.items()}
     some, every = declined_drafts({keys[name]: name == task for name in drafts} | {OTHERS: False})
 
     def declined(drafts: frozenset[DraftKey], *, declines_all: bool = False) -> set[str]:

@@ -23,10 +23,10 @@ from ray import serve
 from safetensors.torch import load_file, save_file
 
 from core.bundle.store import Bundle, Winner, live_version, open_live, publish
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import BUNDLE_DIR
 from core.rollout.trial import ALL, FEWEST
-from core.tasks import GENERAL
 from serve_app.config import RolloutSettings, load_config
 from serve_app.deployments.deploy import applications, deploy_service
 from serve_app.deployments.models.served_models import with_bundle
@@ -34,7 +34,7 @@ from serve_app.deployments.telemetry.reports import RolloutReport
 from serve_app.local_cluster import free_port
 from serve_app.operations import NoService, deploy_bundle, rollout_report
 from serve_app.ray_private import on_loopback
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # two minutes, and five for the 20 bundles
 

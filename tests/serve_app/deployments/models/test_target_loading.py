@@ -115,21 +115,21 @@ def test_numerics_that_the_device_does_not_keep_are_refused(monkeypatch: pytest.
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_target_computes_on_the_threads_that_are_asked_for(threads: int) -> None:
-    load_target(Target(model="family:target", threads=threads, compiled=False, max_sessions=1))
+    load_target(Target(model="family:target", threads=threads, decoder="torch", max_sessions=1))
     assert torch.get_num_threads() == threads
 
 
 def test_left_open_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Path, torch.dtype, bool | None]] = []
+    asked: list[tuple[Path, torch.dtype, str]] = []
 
-    def choose_threads(directory: Path, dtype: torch.dtype, *, compiled: bool | None) -> int:
-        asked.append((directory, dtype, compiled))
+    def choose_threads(directory: Path, dtype: torch.dtype, *, decoder: str) -> int:
+        asked.append((directory, dtype, decoder))
         torch.set_num_threads(2)
         return 2
 
     monkeypatch.setattr(target_loading, "choose_threads", choose_threads)
-    load_target(Target(model="family:target", compiled=False, max_sessions=1))
-    assert asked == [(TARGET_DIR, torch.bfloat16, False)]
+    load_target(Target(model="family:target", decoder="torch", max_sessions=1))
+    assert asked == [(TARGET_DIR, torch.bfloat16, "torch")]
     assert torch.get_num_threads() == 2
 
 
