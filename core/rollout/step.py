@@ -267,5 +267,5 @@ def _references(base: Release, stats: ByTask, release: Release) -> ByTask:
 
     One that replaces another on trial is held to the same, or else drafts could get worse little by little.
     """
-    known = references(stats)
-    return known if release.router == base.router else {name: known[name] for name in known if name == ALL}
+    by_task = references(stats)
+    return by_task if release.router == base.router else {name: by_task[name] for name in by_task if name == ALL}
