@@ -22,6 +22,7 @@ from typing import Any
 from core.bundle import store
 from core.bundle.proven import is_proven, prove
 from core.errors import ConfigError
+from core.family import BUNDLE_DIR
 from core.rollout.events import (
     AllFollow,
     AnswerEnded,
@@ -217,6 +218,8 @@ class Rollout:
         self._take(GoLiveEnded(store.live_version(self._root), error))
 
     def _prove(self, version: str) -> None:
+        if self._root == BUNDLE_DIR:  # package data, which no service writes to
+            return
         try:
             prove(self._root, version)
         except OSError as error:  # read-only, as that of an installed package may be: only a trial more some day
