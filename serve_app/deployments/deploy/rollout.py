@@ -43,7 +43,7 @@ from core.rollout.events import (
     Version,
 )
 from core.rollout.state import RolloutState, first_state, todo
-from core.rollout.step import Rules, step
+from core.rollout.step import RolloutRules, step
 from core.rollout.trial import FEWEST
 from serve_app.deployments.deploy.bundle_pools import PoolsNotRunning, end_all_but, start
 from serve_app.deployments.deploy.cluster_store import load_value, store_value
@@ -74,7 +74,7 @@ class Rollout:
         self._config, self._root = served.config, bundle_root(served.config)
         rollout = served.config.rollout
         self._every_s = rollout.every_s
-        self._rules = Rules(rollout.follow, rollout.canary, rollout.canary_answers, rollout.trial_answers)
+        self._rules = RolloutRules(rollout.follow, rollout.canary, rollout.canary_answers, rollout.trial_answers)
         self._key = f"taskspec-rollout-{deployment}"
         self._unstored = 0  # answers
         self._followers: dict[str, tuple[float, FollowerReport]] = {}
