@@ -228,7 +228,12 @@ class RolloutSettings(Section):
     canary: float = Field(
         0.0, ge=0, lt=1, description="share of the prompts that a followed bundle gets at first; 0: all at once"
     )
-    canary_answers: int = Field(200, ge=1, description="drafted answers of a canary until it gets every prompt")
+    canary_answers: int = Field(
+        200,
+        ge=1,
+        description="drafted answers of a canary until it gets every prompt; it ends if its drafts propose nothing in "
+        "ten times as many answers in a row, or if another service blocks it",
+    )
     trial_answers: int = Field(
         2000, ge=1, description="drafted answers of a new bundle that are judged; one that does worse is rolled back"
     )

@@ -199,7 +199,8 @@ def deploy(
 
     No answer fails, waits or changes: those that run keep their drafts, and what nothing uses any more ends. A canary
     gets all prompts once `rollout.canary_answers` drafted answers did no worse. Deployed again it gets another share,
-    or all; deploying the version that serves (`none` without a bundle) ends it, and makes that version live again.
+    or all; deploying the version that serves (`none` without a bundle) ends it, and makes that version live again. So
+    does a canary by itself whose drafts propose nothing, in ten times as many answers, or that another service blocks.
 
     The service judges the first `rollout.trial_answers` answers. If the drafts of a task are accepted less than those
     before, and not by chance (at most 5 % of bundles that are as good), it goes back by itself and blocks the version.
