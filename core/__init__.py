@@ -12,6 +12,7 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
                 as token masks                                                      tools
     text        tokenizer, detokenizer, vocabulary check, prompts from files        tools
     bundle      what training publishes: content-addressed, live by one rename      -
+    rollout     taking a bundle up in service: canary, trial, going back            -
     tasks       finding tasks in prompts, classifying new prompts into them         -
     family      the shipped target, draft, bundle and held-out prompts              text
     smollm2     the shipped draft for SmolLM2-135M-Instruct, and prompts            text

@@ -1,9 +1,10 @@
 """The service on Ray Serve, the HTTP protocol in front of it, and the `taskspec` command.
 
-applications   every Serve application of a service, and their deployment
+applications   a service, or a pool of it, as `serve run` takes them
 config         one service as one YAML file; `configs` has the shipped ones
 access_config  its sections on who may use the HTTP server, and how much
 hosting        brings a service up, on a Ray of its own (`local_cluster`) or on a running cluster
+ray_private    all that is used of Ray without a public name
 connection     connects a command to the Ray of a running service
 operations     what operators see of a running service, and the replicas that they set
 deployments    actors (ingress, task router, draft pools, target verifier), the life of an answer, deploying, telemetry

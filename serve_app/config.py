@@ -220,7 +220,7 @@ class Ingress(Section):
     actors: Actors = Actors()
 
 
-class Rollout(Section):
+class RolloutSettings(Section):
     """How a running service takes up the bundles that training publishes, and when it goes back."""
 
     follow: bool = Field(True, description="take up the live bundle of the directory; else on `bundles deploy` only")
@@ -320,7 +320,7 @@ class ServiceConfig(Section):
     router: Router = Router()
     lookup: Lookup = Lookup()
     ingress: Ingress = Ingress()
-    rollout: Rollout = Rollout()
+    rollout: RolloutSettings = RolloutSettings()
     traces: Traces | None = Field(None, description="answers kept for training; without it none are kept")
 
     @model_validator(mode="after")
@@ -371,22 +371,22 @@ def _imported(name: str) -> Callable[..., Any]:
 
 
 def draft_key(task: str, directory: str | None = None) -> DraftKey:
-    """A task's draft, with the adapter in `directory` or without one.
+    """The key of a task's draft: the task in ASCII, and the first digits of the adapter in this directory.
 
-    Ray's metrics accept ASCII only, and tasks may be named in any script: such a task keeps its ASCII letters and
-    digits in the key, and gets a digest to be unique.
+    Ray's metrics and the names of applications accept ASCII only, and tasks may be named in any script: such a name
+    keeps its ASCII letters and digits, and gets a digest to be unique.
     """
     plain = re.sub(r"[^A-Za-z0-9]+", "-", task).strip("-")[:_SLUG_LENGTH]
     unique = "" if plain == task else f"_{hashlib.sha256(task.encode()).hexdigest()[:_DIGITS]}"
-    return DraftKey(plain + unique, None if directory is None else Path(directory).name[:_DIGITS])
+    return DraftKey(f"{plain}{unique}", None if directory is None else Path(directory).name[:_DIGITS])
 
 
-def pool_application(task: str, directory: str | None = None) -> str:
-    """Name of the Serve application of a task's draft: `draft-` and the draft's key.
+def pool_application(draft: DraftKey) -> str:
+    """Name of the Serve application of a draft's pool.
 
     So pools of several bundles can serve beside each other, and those of a draft that stays are the same.
     """
-    return f"draft-{draft_key(task, directory)}"
+    return f"draft-{draft}"
 
 
 def router_application(directory: str) -> str:

@@ -82,6 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.gguf": {"core.model", "core.model.architectures"},
     "core.model_names": {"core.family", "core.smollm2", "core.gguf"},
     "core.bundle": set(),
+    "core.rollout": set(),
     "core.tasks": set(),
     "core.model": {"core.model.architectures", "core.model.cpu", "core.model.torch"},
     "core.model.architectures": {"core.model"},
@@ -108,7 +109,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve_app.access": {"serve_app.api", "serve_app.http"},
     "serve_app.examples": set(),
     "serve_app.terminal": set(),
-    "serve_app.local_cluster": set(),
+    "serve_app.ray_private": set(),
+    "serve_app.local_cluster": {"serve_app.ray_private"},
     "serve_app.deployments": set(),
     "serve_app.deployments.models": set(),
     "serve_app.deployments.telemetry": {"serve_app.http", "serve_app.deployments.models"},
@@ -125,15 +127,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "serve_app.deployments.telemetry",
     },
     "serve_app.deployments.deploy": {
+        "serve_app.access",
         "serve_app.deployments.actors",
         "serve_app.deployments.models",
         "serve_app.deployments.telemetry",
+        "serve_app.ray_private",
     },
-    "serve_app.applications": {"serve_app.access", *DEPLOYMENTS},
-    "serve_app.connection": {"serve_app.local_cluster"},
-    "serve_app.operations": DEPLOYMENTS,
+    "serve_app.applications": {"serve_app.deployments.deploy", "serve_app.deployments.models"},
+    "serve_app.connection": {"serve_app.local_cluster", "serve_app.ray_private"},
+    "serve_app.operations": {"serve_app.ray_private", *DEPLOYMENTS},
     "serve_app.hosting": {
-        "serve_app.applications",
         "serve_app.connection",
         *DEPLOYMENTS,
         "serve_app.local_cluster",
@@ -390,7 +393,7 @@ def test_two_modules_bind_the_serve_applications() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if binds_an_application(node)
     }
-    assert binders == {"serve_app/applications.py", "serve_app/deployments/deploy/bundle_applications.py"}
+    assert binders == {f"serve_app/deployments/deploy/{name}.py" for name in ("applications", "bundle_applications")}
 
 
 def test_functions_are_short() -> None:

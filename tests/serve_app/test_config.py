@@ -18,8 +18,9 @@ from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
 from core.model_names import locate
 from core.settings import parse_settings
-from serve_app.applications import core_application, pool, service, targets
+from serve_app.applications import pool, service
 from serve_app.config import ServiceConfig, draft_key, load_config, pool_application, shipped_configs
+from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT
 from serve_app.deployments.models.served_models import ServedModels
 
@@ -146,10 +147,10 @@ AWKWARD = [
 
 
 def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> None:
-    names = [pool_application(task) for task in AWKWARD]
+    names = [pool_application(draft_key(task)) for task in AWKWARD]
     assert len(set(names)) == len(AWKWARD)
     assert [name for name in names if not re.fullmatch(r"draft-[A-Za-z0-9_-]{1,60}", name)] == []
-    assert pool_application("protons-moles") == "draft-protons-moles"
+    assert pool_application(draft_key("protons-moles")) == "draft-protons-moles"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_earlier_answers_are_remembered_as_configured() -> None:
 
 
 @pytest.mark.parametrize("task", AWKWARD)
-def test_the_task_of_a_draft_stays_whatever_the_adapter(task: str) -> None:
+def test_the_key_of_a_draft_has_one_task_whatever_the_adapter(task: str) -> None:
     old, new = draft_key(task, "/bundles/1a2b"), draft_key(task, "/bundles/3c4d")
     assert old != new
     assert {old.task, new.task} == {draft_key(task).task}

@@ -33,16 +33,16 @@ class DraftPool:
         self._drafter.start()
         self._metrics = Metrics("draft")
 
-    async def session(self, opened: OpenSession) -> AsyncIterator[None]:
+    async def session(self, opening: OpenSession) -> AsyncIterator[None]:
         """Draft for one generation until the verifier ends it or is silent for too long, or the call is cancelled."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
-        opening = self._drafter.open(opened, lambda: loop.call_soon_threadsafe(over.set))
+        is_open = self._drafter.open(opening, lambda: loop.call_soon_threadsafe(over.set))
         try:
-            await asyncio.wrap_future(opening)
+            await asyncio.wrap_future(is_open)
             yield None  # the caller's first item: the session is open
             await over.wait()
         finally:
-            self._drafter.close(opened)
+            self._drafter.close(opening)
 
     async def counts(self) -> Counter[str]:
         """The counters of engine and wire, and the number of open sessions."""

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from functools import partial
 
 import ray
 
-from core.draft_key import DraftKey
 from core.generation import GenerationRequest, Run
 from core.model_names import locate
-from core.policy.draft_policy import OTHERS
 from core.text.tokenizer import load_tokenizer
 from core.verify.engine import VerifyConfig
 from core.verify.verifier import Opened, Verifier
 from serve_app.config import ServiceConfig
-from serve_app.deployments.answer.started import Started
-from serve_app.deployments.models.loading import load_target
+from serve_app.deployments.answer.started import Started, declined_drafts
+from serve_app.deployments.models.target_loading import load_target
 from serve_app.deployments.telemetry.metrics import Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 
@@ -71,8 +69,8 @@ class TargetVerifier:
             opening.add_done_callback(self._close)
 
     def _started(self, opened: Opened) -> Started:
-        declined = declined_drafts(opened.declined)
-        return Started(tuple(opened.sessions), self._verifier.address, declined, self._verifier.lookahead)
+        declined, declines_all = declined_drafts(opened.declined)
+        return Started(tuple(opened.sessions), self._verifier.address, declined, declines_all, self._verifier.lookahead)
 
     def _close(self, opening: Future[Opened]) -> None:
         if not opening.cancelled() and opening.exception() is None:
@@ -85,12 +83,3 @@ class TargetVerifier:
     async def check_health(self) -> None:
         """Serve replaces the replica if this raises, or hangs because the engine does."""
         self._metrics.export(await self.counts())
-
-
-def declined_drafts(declined: Mapping[DraftKey, bool]) -> frozenset[DraftKey]:
-    """The drafts that would not pay.
-
-    Where none of those met would pay, nor would others, no draft is opened.
-    """
-    drafts = {draft for draft, refused in declined.items() if refused and draft != OTHERS}
-    return frozenset(drafts | ({OTHERS} if declined and all(declined.values()) else set()))

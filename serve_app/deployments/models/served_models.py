@@ -39,13 +39,13 @@ class ServedModels:
     version: str | None = None
     controls: Mapping[str, str | None] = field(default_factory=lambda: {GENERAL: None})
 
+    def key(self, task: str) -> DraftKey:
+        """The draft that serves the task."""
+        return draft_key(task, self.drafts[task])
+
     def pool(self, task: str) -> str:
         """The application of the task's pool."""
-        return pool_application(task, self.drafts[task])
-
-    def draft_key(self, task: str) -> DraftKey:
-        """The draft of the task's pool."""
-        return draft_key(task, self.drafts[task])
+        return pool_application(self.key(task))
 
     @property
     def applications(self) -> set[str]:

@@ -20,9 +20,9 @@ from core.model.causal_lm import load_model
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.invariance import Found
 from serve_app.config import Draft, Target
-from serve_app.deployments.models import loading
+from serve_app.deployments.models import target_loading
 from serve_app.deployments.models.draft_loading import draft_model, load_draft
-from serve_app.deployments.models.loading import load_target
+from serve_app.deployments.models.target_loading import load_target
 
 DRAFT = Draft(model="family:draft", max_sessions=1)
 
@@ -107,7 +107,7 @@ def test_the_target_has_the_cache_that_is_asked_for(cache_tokens: int | None, pa
 
 
 def test_numerics_that_the_device_does_not_keep_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "differing", lambda _: Found(3, 160))
+    monkeypatch.setattr(target_loading, "differing", lambda _: Found(3, 160))
     with pytest.raises(ConfigError, match=r"exact does not hold on cpu: at 3 of 160 .*\nWrite numerics: fast"):
         load_target(Target(model="family:target", threads=1, max_sessions=1))
     load_target(Target(model="family:target", threads=1, max_sessions=1, numerics="fast"))
@@ -127,7 +127,7 @@ def test_left_open_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.set_num_threads(2)
         return 2
 
-    monkeypatch.setattr(loading, "choose_threads", choose_threads)
+    monkeypatch.setattr(target_loading, "choose_threads", choose_threads)
     load_target(Target(model="family:target", decoder="torch", max_sessions=1))
     assert asked == [(TARGET_DIR, torch.bfloat16, "torch")]
     assert torch.get_num_threads() == 2

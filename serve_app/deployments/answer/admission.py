@@ -1,4 +1,4 @@
-"""Lets prompts in while few enough wait, and tells those it refuses when there will be room.
+"""Admission control: lets prompts in while few enough wait, and tells others when there will be room.
 
 An ingress replica counts for itself. A prompt waits until a verifier has started it, and then holds a place there.
 """
@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 from serve_app.http.service import Overloaded
 
-LONGEST = 60  # seconds until a client is told to try again; those of OpenAI take no longer ones
+MAX_WAIT = 60  # seconds until a client is told to try again; OpenAI's clients ignore longer ones
 WEIGHT = 0.1  # of the last answer in the mean of how long a place was held
 
 Clock = Callable[[], float]
 
 
-class Door:
+class Admission:
     """Room for `queue` prompts that wait, and for those that verifiers could start at once in all their `places`."""
 
     def __init__(self, places: Callable[[], int], queue: int, clock: Clock = time.monotonic) -> None:
@@ -56,13 +56,13 @@ class Door:
     def wait_for_room(self) -> int:
         """Seconds until all who wait now will have been started.
 
-        Places are taken to be held as long as the last ones were, or as long as those held now are already.
+        Each is assumed to hold its place as long as the last ones did, or as long as the present ones have already.
         """
         ages = [place.held_for for place in self._inside if place.held_for is not None]
         age = sum(ages) / len(ages) if ages else 0.0
-        held = max(age, self._seconds_held or 0.0)
-        seconds = self.waiting * held / (len(ages) or self._places())
-        return max(1, min(LONGEST, math.ceil(seconds)))
+        seconds_per_prompt = max(age, self._seconds_held or 0.0)
+        seconds = self.waiting * seconds_per_prompt / (len(ages) or self._places())
+        return max(1, min(MAX_WAIT, math.ceil(seconds)))
 
     def _note(self, held_for: float) -> None:
         mean = held_for if self._seconds_held is None else self._seconds_held

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 from ray.exceptions import RayActorError
 
-from core.bundle.trial import Answer
-from core.generation import Run
+from core.rollout.trial import JudgedAnswer
 from serve_app.config import load_config
-from serve_app.deployments.answer.bundle_choice import BundleChoice
-from serve_app.deployments.answer.serving import Tallies
-from serve_app.deployments.models.plan import Heard, Judged, Plan
+from serve_app.deployments.answer.bundles import BundleChoice, IngressCounts
+from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels
 
 OLD = ServedModels(load_config("family"), drafts={"general": None, "math": "/parts/aa"}, version="old")
@@ -28,31 +26,34 @@ class Rollout:
     def __init__(self, plan: Plan | None = None) -> None:
         self.plan = plan
         self.lost = False
-        self.heard: list[Heard] = []
+        self.heard: list[FollowerReport] = []
         self.follow = self
 
-    async def remote(self, heard: Heard) -> Plan | None:
-        self.heard.append(heard)
+    async def remote(self, report: FollowerReport) -> Plan | None:
+        self.heard.append(report)
         await asyncio.sleep(0)
         if self.lost:
             raise RayActorError
-        return None if self.plan is None or heard.plan == self.plan.number else self.plan
+        return None if self.plan is None or report.plan == self.plan.number else self.plan
 
 
 def following(plan: Plan | None = None) -> tuple[BundleChoice, Rollout]:
-    bundles, rollout = BundleChoice(OLD, Tallies()), Rollout(plan)
+    bundles, rollout = BundleChoice(OLD, IngressCounts()), Rollout(plan)
     bundles._rollout = rollout  # type: ignore[assignment]
     return bundles, rollout
 
 
 async def talk(bundles: BundleChoice) -> None:
-    bundles.talk()
+    bundles.report()
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 def chosen(bundles: BundleChoice, count: int, task: str | None = None) -> Counter[str | None]:
-    return Counter(bundles.choose(task).version for _ in range(count))
+    begun = [bundles.begin(task) for _ in range(count)]
+    for bundle in begun:
+        bundles.end(bundle, [], speculative=False)
+    return Counter(bundle.version for bundle in begun)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.9])
@@ -72,24 +73,22 @@ async def test_a_named_task_is_served_by_a_bundle_that_has_it() -> None:
 
 async def test_an_answer_keeps_its_bundle_and_what_nothing_uses_is_forgotten() -> None:
     bundles, rollout = following(Plan(1, NEW))
-    serving = bundles.choose(None)
-    bundles.begin(serving)
+    bundle = bundles.begin(None)
     await talk(bundles)
     await talk(bundles)
     assert (bundles.current.version, rollout.heard[-1].plan) == ("new", 1)
     assert rollout.heard[-1].running == {"old"}
-    bundles.end(serving, [])
+    bundles.end(bundle, [], speculative=False)
     await talk(bundles)
     assert rollout.heard[-1].running == frozenset()
-    assert serving.version == "old"
+    assert bundle.version == "old"
 
 
 async def test_what_a_lost_rollout_did_not_hear_is_told_to_the_next() -> None:
     bundles, rollout = following()
-    rollout.lost, answer = True, Answer("math", 10, 7)
-    serving = bundles.choose(None)
-    bundles.begin(serving)
-    bundles.end(serving, [answer])
+    rollout.lost, answer = True, JudgedAnswer("math", 10, 7)
+    bundle = bundles.begin(None)
+    bundles.end(bundle, [answer], speculative=True)
     await talk(bundles)
     assert bundles.current.version == "old"
     rollout.lost = False
@@ -98,21 +97,14 @@ async def test_what_a_lost_rollout_did_not_hear_is_told_to_the_next() -> None:
     assert [heard.answers for heard in rollout.heard] == [[("old", answer)], [("old", answer)], []]
 
 
-def test_a_draft_is_judged_up_to_the_first_rejected_token_whoever_drafted() -> None:
-    judged = Judged()
-    for run in (
-        Run((1, 2, 3), proposed=4, accepted=2),
-        Run((4, 5), proposed=1, accepted=1),
-        Run((6,), proposed=3, accepted=0, source="own_text"),
-        Run((7,)),
-    ):
-        judged.take(0, run)
-    judged.take(1, Run((1,), proposed=2, accepted=0))
-    judged.take(2, Run((1,)))
-    prior: dict[str, float] = {"math": 0.8, "general": 0.2}
-    assert judged.answers(prior) == [Answer("math", 4, 3), Answer("math", 1, 0)]
+async def test_an_answer_that_no_draft_proposed_for_is_told_unless_none_was_asked() -> None:
+    bundles, rollout = following()
+    for speculative in (True, False):
+        bundles.end(bundles.begin(None), [], speculative=speculative)
+    await talk(bundles)
+    assert rollout.heard[-1].answers == [("old", None)]
 
 
 def test_without_a_directory_of_bundles_there_is_no_rollout_to_ask() -> None:
     config: Any = OLD.config.model_copy(update={"bundle": None})
-    BundleChoice(replace(OLD, config=config), Tallies()).talk()  # no event loop runs, so a task would raise
+    BundleChoice(replace(OLD, config=config), IngressCounts()).report()  # no event loop runs, so a task would raise

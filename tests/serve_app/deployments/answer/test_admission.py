@@ -1,4 +1,4 @@
-"""The door lets in what a verifier can start and a queue can hold, and tells the others when there will be room."""
+"""Admission lets in what a verifier can start and a queue can hold, and tells others when there will be room."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from serve_app.deployments.answer.door import LONGEST, Door, Place
+from serve_app.deployments.answer.admission import MAX_WAIT, Admission, Place
 from serve_app.http.service import Overloaded
 from tests.serve_app.access.test_keys import Clock
 
@@ -14,19 +14,19 @@ PLACES, QUEUE = 4, 8
 
 
 class Crowd:
-    """Prompts before a door of `PLACES` and `QUEUE`."""
+    """Prompts before an admission of `PLACES` and `QUEUE`."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.verifiers = 1
-        self.door = Door(lambda: PLACES * self.verifiers, QUEUE, self.clock)
+        self.admission = Admission(lambda: PLACES * self.verifiers, QUEUE, self.clock)
         self._prompts: list[ExitStack] = []
 
     def enter(self, number: int = 1) -> list[Place]:
         entered = []
         for _ in range(number):
             prompt = ExitStack()
-            entered.append(prompt.enter_context(self.door.place()))
+            entered.append(prompt.enter_context(self.admission.place()))
             self._prompts.append(prompt)
         return entered
 
@@ -58,7 +58,7 @@ def test_what_verifiers_can_start_and_the_queue_can_hold_comes_in_and_the_next_i
     crowd.verifiers = verifiers
     crowd.enter(PLACES * verifiers + QUEUE)  # at once, before any is started
     assert crowd.refusal().status == 503
-    assert crowd.door.waiting == PLACES * verifiers + QUEUE
+    assert crowd.admission.waiting == PLACES * verifiers + QUEUE
     crowd.leave()
     crowd.enter()
     crowd.refusal()
@@ -69,7 +69,7 @@ def test_when_all_places_are_taken_the_queue_alone_counts() -> None:
     crowd.start(PLACES)
     crowd.enter(QUEUE)
     crowd.refusal()
-    assert (crowd.door.running, crowd.door.waiting) == (PLACES, QUEUE)
+    assert (crowd.admission.running, crowd.admission.waiting) == (PLACES, QUEUE)
 
 
 def test_the_time_to_come_back_is_made_from_the_length_of_the_queue_and_the_rate_of_answers() -> None:
@@ -102,7 +102,7 @@ def test_answers_that_take_longer_than_any_before_are_counted_as_they_run(earlie
     assert crowd.refusal().retry_after_s == 14
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.001, 1), (1000.0, LONGEST)])
+@pytest.mark.parametrize(("seconds", "told"), [(0.001, 1), (1000.0, MAX_WAIT)])
 def test_it_has_bounds(seconds: float, told: int) -> None:
     crowd = Crowd()
     crowd.answer(seconds)
@@ -120,5 +120,5 @@ def test_when_the_verifier_is_lost_its_prompts_wait_again_and_all_its_places_wil
     crowd.enter(QUEUE)
     for place in running:
         place.lose()
-    assert (crowd.door.running, crowd.door.waiting) == (0, PLACES + QUEUE)
+    assert (crowd.admission.running, crowd.admission.waiting) == (0, PLACES + QUEUE)
     assert crowd.refusal().retry_after_s == 30  # 12 wait

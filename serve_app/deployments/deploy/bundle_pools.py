@@ -22,12 +22,12 @@ GONE = (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.DELETING)
 logger = logging.getLogger(__name__)
 
 
-class NotStarted(TaskSpecError):
+class PoolsNotRunning(TaskSpecError):
     """The pools of a bundle did not start."""
 
 
 async def start(served: ServedModels, in_use: Set[str]) -> None:
-    """Start what is not there or has failed, and wait until all of it runs. Raises `NotStarted`.
+    """Start what is not there or has failed, and wait until all of it runs. Raises `PoolsNotRunning`.
 
     What is there, though not well, is left alone: to deploy it again would restart all its replicas, and undo their
     number if `taskspec scale` has set it. Those `in_use` are not waited for, either: answers go on without them now.
@@ -42,10 +42,12 @@ async def start(served: ServedModels, in_use: Set[str]) -> None:
     while waiting := awaited - _running(found := (await asyncio.to_thread(serve.status)).applications):
         for name in sorted(waiting & found.keys()):
             if found[name].status == ApplicationStatus.DEPLOY_FAILED:
-                raise NotStarted(f"{name}: {failure_of(found[name])}")
+                raise PoolsNotRunning(f"{name}: {failure_of(found[name])}")
         if time.monotonic() > deadline:
             names = ", ".join(sorted(waiting))
-            raise NotStarted(f"{names}: not running after {START_SECONDS:.0f} s; `serve status` says what is missing")
+            raise PoolsNotRunning(
+                f"{names}: not running after {START_SECONDS:.0f} s; `serve status` says what is missing"
+            )
         await asyncio.sleep(POLL_SECONDS)
 
 
