@@ -34,5 +34,5 @@ def declined_drafts(declined: Mapping[DraftKey, bool]) -> tuple[frozenset[DraftK
 
     `declined` says it by draft, and of `OTHERS`, which stands for the drafts not met yet.
     """
-    drafts = frozenset(draft for draft, declines in declined.items() if declines and draft != OTHERS)
-    return drafts, bool(declined) and all(declined.values())
+    drafts = {draft for draft, declines in declined.items() if declines and draft != OTHERS}
+    return frozenset(drafts), bool(declined) and all(declined.values())
