@@ -1,27 +1,19 @@
 """Retraining on Ray: find the tasks in prompts, train a draft for each, publish the better ones. See README.md here.
 
-stages/             one file per stage of a retraining: collect partition align router evaluate publish study report
-pipeline            runs the stages in order, each once
-workspace           the work directory: inputs and results of every stage
-artefacts           the files that stages leave for each other
-cached_step         a directory of results that is tied to its inputs
-config, configs/    the YAML configuration (LoRA rank, steps, seeds, ...); four shipped files
-models              the target and the draft that a configuration names
-prompt_sources      prompts from generators, JSONL files or traces; their splits
-training_runs       the plan of the align stage: the base, an adapter per task and seed, and the controls
-candidates          the drafts that compete for a slot
-scoring             acceptance of drafts on held-out traces
-make_draft          `taskspec draft make`: a draft for a target that has none
-vocabularies        the ids that a promoted draft's head is cut to, where that pays
-labelled_prompts    the router's training prompts; router_baselines: BERT-mini, nearest centroid
-lone_worker         a Ray Train run without a process group
-workers             work spread over the cluster; progress, progress_view: one view of all of it
-findings, report/   the figures of a retraining; the HTML page made from them
-cli, outcome, job   `taskspec retrain`, `stage`, `draft make`, `traces import`; results; a retraining as a Ray Job
-own_ray             the Ray of one command
-in_memory           retrainings that leave nothing of a prompt on a disk
-watch               `taskspec retrain --watch`: when to retrain; watched_traces: the answers that it compares
-family/             builds the shipped target and draft: task corpora, tokenizer, training
+Rooms, and the rooms each may import (tests/test_layout.py holds this):
 
-The algorithms are in `core.tasks`, `core.distill` and `core.bundle`. Nothing here imports `serve_app`.
+    config, configs/  the YAML configuration (LoRA rank, steps, seeds, ...); shipped files     -
+    cluster           actors, progress and a Ray of its own; what Ray does not document        -
+    work              the work directory: results of stages, each tied to its inputs           -
+    report            the HTML page made from the figures of a retraining                      work
+    prompts           prompts from files or traces, their splits; the router's prompts         work
+    drafts            which drafts are trained, their scores, the ids that a head is cut to    cluster, work
+    stages            one file per stage of a retraining                                       those above
+    retrain           the stages in order; `taskspec draft make`                               those above but prompts
+    watch             `taskspec retrain --watch`: when to retrain                              cluster, work, stages,
+                                                                                           retrain
+    cli               the commands, and a retraining as a Ray Job                              cluster, work, stages,
+                                                                                           retrain, watch
+
+Every room may import `config`. The algorithms are in `core`; nothing here imports `serve_app`.
 """

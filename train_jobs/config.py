@@ -5,16 +5,32 @@ LoRA rank, learning rate, seeds and step counts are in `align`; the shipped file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from core.distill.losses import LOSSES, described
 from core.errors import ConfigError
 from core.settings import Section, read_settings
 from core.tasks.embedding import MULTILINGUAL
 
 WORKED = ("collect", "partition", "align", "router", "evaluate")  # the sections that have a worker
+
+
+class StageSection(Section):
+    """A section; a key that earlier versions had is refused with what to write instead."""
+
+    REMOVED: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_removed_key(cls, content: Any) -> Any:
+        for key, instead in cls.REMOVED.items():
+            if isinstance(content, dict) and key in content:
+                raise ValueError(f"{key} is no setting any more: {instead}")
+        return content
 
 
 class TargetConfig(Section):
@@ -34,20 +50,23 @@ class WorkerConfig(Section):
     at_once: int | None = Field(None, ge=1, description="most such workers at a time; as many as fit if absent")
 
 
-class CollectConfig(Section):
-    """The source of the prompts: exactly one of the family's generators, JSONL files or a directory of traces."""
+class CollectConfig(StageSection):
+    """The source of the prompts: either JSONL files or a directory of traces."""
 
-    family: int | None = Field(None, ge=1, description="training prompts generated for each of the family's tasks")
-    family_tasks: tuple[str, ...] | None = Field(None, description="only these of the family's tasks")
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "family": "write files: [train_jobs/configs/prompts.jsonl], or files with prompts of your own",
+        "family_tasks": "write files with prompts of these tasks alone",
+        "held_out": "write held_out_share, a share of all prompts",
+    }
+
     files: tuple[Path, ...] | None = Field(None, min_length=1, description="JSONL or JSON, of prompts or conversations")
     most: int | None = Field(
         None, ge=1, description="files: the first so many prompts of each; traces: the last so many answers"
     )
     traces: Path | None = Field(None, description="trace directory of a service or of `taskspec traces import`")
     effect: float = Field(0.02, gt=0, lt=1, description="least gain in acceptance that a task should be able to show")
-    held_out: int | None = Field(None, ge=3, description="family: held-out prompts per task; follows from `effect`")
     held_out_share: float | None = Field(
-        None, gt=0, lt=1, description="files, traces: share of held-out prompts; follows from `effect`"
+        None, gt=0, lt=1, description="share of held-out prompts; follows from `effect` if absent"
     )
     temperatures: tuple[float, ...] = Field((0.0, 1.0), min_length=1, description="of new answers, in turn")
     every_temperature: bool = Field(
@@ -61,14 +80,8 @@ class CollectConfig(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> CollectConfig:
-        if [self.family, self.files, self.traces].count(None) != 2:
-            raise ValueError("write exactly one of `family`, `files` and `traces`")
-        return self
-
-    @model_validator(mode="after")
-    def _most_of_what_is_there(self) -> CollectConfig:
-        if self.family is not None and self.most is not None:
-            raise ValueError(f"most is for files and traces: leave it out, or write family: {self.most}")
+        if (self.files is None) == (self.traces is None):
+            raise ValueError("write exactly one of `files` and `traces`")
         return self
 
 
@@ -103,7 +116,7 @@ class AlignConfig(Section):
     ranks: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (32,), min_length=1, description="LoRA ranks that every task chooses from"
     )
-    loss: Literal["kl", "lk"] = Field("kl", description="kl, or lk: KL and total variation mixed by acceptance")
+    loss: str = Field("kl", description=described())
     learning_rate: float = Field(0.02, gt=0)
     base_steps: int | None = Field(
         None,
@@ -123,17 +136,34 @@ class AlignConfig(Section):
     device: str = "cpu"
     worker: WorkerConfig = WorkerConfig()
 
+    @field_validator("loss")
+    @classmethod
+    def _is_a_loss(cls, loss: str) -> str:
+        if loss not in LOSSES:
+            raise ValueError(f"there is no loss {loss!r}; write {' or '.join(LOSSES)}")
+        return loss
 
-class RouterConfig(Section):
+
+class RouterConfig(StageSection):
     """The training of the task classifier."""
 
-    general: str | None = Field("family:general", description="prompts of no task: JSONL file, or the family's")
-    general_prompts: int = Field(1500, ge=2, description="family: number of them")
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "general_prompts": "the router learns from all prompts of the file that `general` names",
+        "baselines": "leave it out; the router is no longer compared with other classifiers",
+    }
+
+    general: Path | None = Field(None, description="JSONL file of prompts of no task, which the router sends nowhere")
     steps: int = Field(300, ge=1)
     batch: int = Field(64, ge=1)
     longest: int = Field(64, ge=2, description="token ids read per prompt during training")
-    baselines: bool = Field(True, description="also train a BERT-mini and time a nearest centroid, for the report")
     worker: WorkerConfig = WorkerConfig()
+
+    @field_validator("general")
+    @classmethod
+    def _is_a_file(cls, general: Path | None) -> Path | None:
+        if general == Path("family:general"):
+            raise ValueError("write a JSONL file of prompts of no task, or leave it out")
+        return general
 
 
 class EvaluateConfig(Section):
@@ -152,16 +182,6 @@ class PublishConfig(Section):
     live: bool = Field(
         True, description="services that follow take it up; false: it waits for `taskspec bundles shadow` and `deploy`"
     )
-
-
-class StudiesConfig(Section):
-    """Curves for the report that need training runs of their own; an empty list leaves a curve out."""
-
-    pairs: tuple[int, ...] = Field((), description="acceptance against these numbers of answers")
-    pairs_task: str = Field("english", description="task of the family for `pairs`")
-    ks: tuple[int, ...] = Field((), description="acceptance against these numbers of tasks")
-    losses: tuple[Literal["kl", "lk"], ...] = Field((), description="acceptance of a base trained with these losses")
-    steps: int = Field(300, ge=1, description="per run; for `ks` over all runs of a value of k")
 
 
 class WatchConfig(Section):
@@ -185,8 +205,10 @@ class WatchConfig(Section):
         return self
 
 
-class RetrainConfig(Section):
+class RetrainConfig(StageSection):
     """One retraining, from prompts to a live bundle; `watch` says when there is to be another."""
+
+    REMOVED: ClassVar[Mapping[str, str]] = {"studies": "leave it out; a retraining has no stage `study`"}
 
     target: TargetConfig
     draft: str = Field(description="directory, hub id, or family:draft")
@@ -201,23 +223,16 @@ class RetrainConfig(Section):
     router: RouterConfig = RouterConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     publish: PublishConfig = PublishConfig()
-    studies: StudiesConfig = StudiesConfig()
     watch: WatchConfig = WatchConfig()
 
     @model_validator(mode="after")
-    def _losses_need_a_base(self) -> RetrainConfig:
-        if self.studies.losses and self.align.base_steps == 0:
-            raise ValueError("studies.losses trains bases, and align.base_steps is 0: leave one of them out")
-        return self
-
-    @model_validator(mode="after")
     def _within_max_cpus(self) -> RetrainConfig:
-        most = self.watch.max_cpus
+        limit = self.watch.max_cpus
         for section, worker in self.workers().items():
-            if most is not None and worker.num_cpus > most:
+            if limit is not None and worker.num_cpus > limit:
                 raise ValueError(
-                    f"{section}.worker.num_cpus is {worker.num_cpus} and watch.max_cpus {most}: write "
-                    f"{section}: {{worker: {{num_cpus: {most}}}}} or less, or watch: {{max_cpus: {worker.num_cpus}}}"
+                    f"{section}.worker.num_cpus is {worker.num_cpus} and watch.max_cpus {limit}: write "
+                    f"{section}: {{worker: {{num_cpus: {limit}}}}} or less, or watch: {{max_cpus: {worker.num_cpus}}}"
                 )
         return self
 
@@ -226,7 +241,7 @@ class RetrainConfig(Section):
         if self.collect.traces is None:
             raise ConfigError(
                 "--watch looks at what a service recorded: write `collect: {traces: DIR}`, with the directory that the "
-                "service's YAML has as `traces: {directory: DIR}`, in place of `family` or `files`"
+                "service's YAML has as `traces: {directory: DIR}`, in place of `files`"
             )
         return self.collect.traces
 
@@ -238,8 +253,8 @@ class RetrainConfig(Section):
         """The same configuration, with no more workers at once than take so many CPUs."""
 
         def limited(worker: WorkerConfig) -> WorkerConfig:
-            most = max(1, cpus // worker.num_cpus)
-            return worker.model_copy(update={"at_once": min(most, worker.at_once or most)})
+            limit = max(1, cpus // worker.num_cpus)
+            return worker.model_copy(update={"at_once": min(limit, worker.at_once or limit)})
 
         changed = {
             section: getattr(self, section).model_copy(update={"worker": limited(worker)})
@@ -262,7 +277,7 @@ class RetrainConfig(Section):
                 "target": self.target.model_copy(update={"model": _place(self.target.model)}),
                 "partition": self.partition.model_copy(update={"embedder": _place(self.partition.embedder)}),
                 "router": self.router.model_copy(
-                    update={"general": self.router.general and _place(self.router.general)}
+                    update={"general": self.router.general and self.router.general.absolute()}
                 ),
                 "collect": collect.model_copy(update=inside),
             }

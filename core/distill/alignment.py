@@ -17,7 +17,7 @@ from torch import nn
 
 from core.atomic_files import replace
 from core.distill.dataset import DistillationBatch, DistillationBatches, DistillationSet
-from core.distill.learner import DraftLearner, Loss
+from core.distill.learner import DraftLearner
 from core.model.base import drawable_ids
 from core.replay.replay import Terms, hits_among, output_logits, replay, total
 from core.traces.record import Record
@@ -31,13 +31,13 @@ _ADAM_SCALE = 0.3  # of Muon's learning rate
 class AlignmentRecipe:
     """The hyperparameters of a run: LoRA of `rank`, or a full fine-tune if that is None.
 
-    `learning_rate` is Muon's, at its peak. `budget` is padded tokens per step. `products` is the dtype of matrix
-    products. Of all evaluations, one every `evaluate_every` steps, the best one's weights are kept. No run ends early:
-    at the peak of the learning rate a good draft gets worse at first.
+    `loss` is one of `core.distill.losses.LOSSES`. `learning_rate` is Muon's, at its peak. `budget` is padded tokens per
+    step. `products` is the dtype of matrix products. Of all evaluations, one every `evaluate_every` steps, the best
+    one's weights are kept. No run ends early: at the peak of the learning rate a good draft gets worse at first.
     """
 
     rank: int | None = 32
-    loss: Loss = "kl"
+    loss: str = "kl"
     learning_rate: float = 0.02
     steps: int = 1000
     budget: int = 2048
@@ -103,11 +103,11 @@ def align(
     batches = DistillationBatches(data, recipe.budget, recipe.seed).stream(run.step)
     while not run.over:
         loss = run.learn(next(batches))
-        due = run.step % recipe.evaluate_every == 0 or run.step == recipe.steps
-        if due:
+        evaluation_due = run.step % recipe.evaluate_every == 0 or run.step == recipe.steps
+        if evaluation_due:
             run.evaluate()
             run.save(checkpoint)
-        on_step(TrainingStep(run.step, recipe.steps, loss, run.curve[-1].acceptance if due else None))
+        on_step(TrainingStep(run.step, recipe.steps, loss, run.curve[-1].acceptance if evaluation_due else None))
     run.learner.restore(run.best_weights)
     run.learner.save(destination)
     return Alignment(run.best, tuple(run.curve))
@@ -192,10 +192,10 @@ def _optimizers(learner: DraftLearner) -> list[tuple[torch.optim.Optimizer, floa
     rest: list[nn.Parameter] = []
     for name, parameter in learner.trained.items():
         (rest if parameter.ndim < 2 or name in embeddings else matrices).append(parameter)
-    found: list[tuple[torch.optim.Optimizer, float]] = [(torch.optim.Muon(matrices, weight_decay=0.0), 1.0)]
+    optimizers: list[tuple[torch.optim.Optimizer, float]] = [(torch.optim.Muon(matrices, weight_decay=0.0), 1.0)]
     if rest:
-        found.append((torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0.0), _ADAM_SCALE))
-    return found
+        optimizers.append((torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0.0), _ADAM_SCALE))
+    return optimizers
 
 
 def rate(step: int, steps: int) -> float:

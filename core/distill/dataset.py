@@ -66,13 +66,14 @@ class DistillationSet:
 
 @dataclass(frozen=True, slots=True)
 class DistillationBatch:
-    """`tokens` int64 [rows, length], padded on the right; `wanted` bool of that shape, where the next token is output.
+    """`tokens` int64 [rows, length], padded on the right.
 
-    `ids` int64 and `logprobs` float32 [wanted, top] are the target's most likely tokens at the wanted positions.
+    `predicts_output` bool of that shape says where the next token is output. `ids` int64 and `logprobs` float32
+    [positions, top] are the target's most likely tokens at these positions.
     """
 
     tokens: torch.Tensor
-    wanted: torch.Tensor
+    predicts_output: torch.Tensor
     ids: torch.Tensor
     logprobs: torch.Tensor
 
@@ -84,16 +85,17 @@ def distil(target: Model, records: Sequence[Record], top: int, context: int) -> 
     The target needs pages for one session of its context.
     """
     forward = session_forward(target)
-    kept = [record for record in records if record.prompt_length < context]
+    fitting = [record for record in records if record.prompt_length < context]
     tokens, ids, logprobs = [], [], []
-    for record in kept:
-        seen = record.tokens[: context + 1]
-        best = forward(seen[:-1], len(seen) - record.prompt_length).log_softmax(-1).topk(min(top, target.vocab_size))
-        tokens.append(torch.tensor(seen, dtype=torch.int32))
+    for record in fitting:
+        sequence = record.tokens[: context + 1]
+        logits = forward(sequence[:-1], len(sequence) - record.prompt_length)
+        best = logits.log_softmax(-1).topk(min(top, target.vocab_size))
+        tokens.append(torch.tensor(sequence, dtype=torch.int32))
         ids.append(best.indices.to("cpu", torch.int32))
         logprobs.append(best.values.to("cpu", torch.float16))
     lengths = torch.tensor([len(sequence) for sequence in tokens])
-    prompts = torch.tensor([record.prompt_length for record in kept])
+    prompts = torch.tensor([record.prompt_length for record in fitting])
     return DistillationSet(torch.cat(tokens), lengths, prompts, torch.cat(ids), torch.cat(logprobs))
 
 
@@ -122,14 +124,14 @@ class DistillationBatches:
     def __getitem__(self, chosen: Sequence[int]) -> DistillationBatch:
         """The records of these indices as one batch."""
         shape = (len(chosen), max(self._lengths[index] for index in chosen) - 1)
-        tokens, wanted = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
+        tokens, predicts_output = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
         for row, index in enumerate(chosen):
             first, length = self._first_token[index], self._lengths[index] - 1
             tokens[row, :length] = self._data.tokens[first : first + length]
-            wanted[row, self._prompts[index] - 1 : length] = True
+            predicts_output[row, self._prompts[index] - 1 : length] = True
         positions = torch.cat([torch.arange(*self._first_output[index : index + 2]) for index in chosen])
         return DistillationBatch(
-            tokens, wanted, self._data.ids[positions].long(), self._data.logprobs[positions].float()
+            tokens, predicts_output, self._data.ids[positions].long(), self._data.logprobs[positions].float()
         )
 
     def stream(self, done: int) -> Iterator[DistillationBatch]:

@@ -32,11 +32,11 @@ _SPREAD = 0.02  # of the first weights of a narrow draft
 _FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 
-def evenly(num_layers: int, kept: int) -> list[int]:
-    """Numbers of `kept` layers, the first and the last among them; of one, the first."""
-    if not 1 <= kept <= num_layers:
-        raise ConfigError(f"a draft keeps 1 to {num_layers} of its target's layers, not {kept}")
-    return [round(index * (num_layers - 1) / max(1, kept - 1)) for index in range(kept)]
+def evenly(num_layers: int, count: int) -> list[int]:
+    """Numbers of `count` layers, the first and the last among them; of one, the first."""
+    if not 1 <= count <= num_layers:
+        raise ConfigError(f"a draft keeps 1 to {num_layers} of its target's layers, not {count}")
+    return [round(index * (num_layers - 1) / max(1, count - 1)) for index in range(count)]
 
 
 def make_from_layers(target: Path, name: str, layers: Sequence[int], ids: Sequence[int], destination: Path) -> None:
@@ -49,7 +49,8 @@ def make_from_layers(target: Path, name: str, layers: Sequence[int], ids: Sequen
     tensors = {"model.norm.weight": checkpoint["model.norm.weight"], "lm_head.weight": head[torch.tensor(ids)]}
     for place, layer in enumerate(layers):
         old, new = f"model.layers.{layer}.", f"model.layers.{place}."
-        tensors |= {new + one.removeprefix(old): checkpoint[one] for one in checkpoint.names() if one.startswith(old)}
+        names = (tensor for tensor in checkpoint.names() if tensor.startswith(old))
+        tensors |= {new + tensor.removeprefix(old): checkpoint[tensor] for tensor in names}
     changes = {"num_hidden_layers": len(layers)}
     _write(target, name, changes, tensors, DraftVocabulary.from_ids(ids, config.vocab_size), destination)
 

@@ -1,4 +1,4 @@
-"""The draft during training: LoRA or full fine-tune, the losses, and the files that it is saved to in bf16.
+"""The draft during training: LoRA or full fine-tune, and the files that it is saved to in bf16.
 
 The network is transformers' own, in fp32, with peft's LoRA. Adapters and whole models are saved as ordinary PEFT and
 Hugging Face directories. A draft made from its target (`core.distill.draft_making`) learns as it is stored: its head
@@ -12,13 +12,14 @@ import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from core.atomic_files import ASIDE, grant, sync
 from core.distill.dataset import DistillationBatch
+from core.distill.losses import LOSSES
 from core.errors import ConfigError
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import EMBEDDING, PROJECTION, public_name, token_embedding
@@ -27,8 +28,6 @@ from core.model.tensor_views import TensorCheckpoint, as_tensor
 if TYPE_CHECKING:
     from peft import PeftModel
 
-Loss = Literal["kl", "lk"]
-_LK_DECAY = 3.0  # how fast the weight of KL falls with acceptance, as published
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")  # peft's model card names paths and versions
 
 
@@ -82,21 +81,21 @@ class DraftLearner:
         weights = {id(module.weight) for module in tables}
         return {name for name, parameter in self.trained.items() if id(parameter) in weights}
 
-    def loss(self, batch: DistillationBatch, loss: Loss = "kl") -> torch.Tensor:
-        """The loss of a batch in nats per token: forward KL from the target, or LK (`lk_loss`).
+    def loss(self, batch: DistillationBatch, loss: str = "kl") -> torch.Tensor:
+        """The loss of a batch in nats per token, one of `core.distill.losses.LOSSES`.
 
         Sums are over the target's most likely tokens, those among them that the draft has. The draft's softmax is over
         all that it has, so probability that it gives to others still counts as lost.
         """
         with torch.autocast(self._device.type, self._products, enabled=self._products != torch.float32):
             hidden = self._network.model(input_ids=batch.tokens.to(self._device), use_cache=False).last_hidden_state
-            logits = self._network.lm_head(hidden[batch.wanted.to(self._device)])
-        ids, theirs = batch.ids.to(self._device), batch.logprobs.to(self._device)
+            logits = self._network.lm_head(hidden[batch.predicts_output.to(self._device)])
+        ids, target = batch.ids.to(self._device), batch.logprobs.to(self._device)
         if self._vocabulary is not None:
             columns = as_tensor(self._vocabulary.columns).to(self._device)[ids]
-            ids, theirs = columns.clamp(min=0), theirs.masked_fill(columns < 0, -torch.inf)
-        ours = logits.float().log_softmax(-1).gather(-1, ids)
-        return kl_loss(theirs, ours) if loss == "kl" else lk_loss(theirs, ours)
+            ids, target = columns.clamp(min=0), target.masked_fill(columns < 0, -torch.inf)
+        draft = logits.float().log_softmax(-1).gather(-1, ids)
+        return LOSSES[loss](target, draft)
 
     @torch.no_grad()
     def forward(self, tokens: Sequence[int], num_logits: int) -> torch.Tensor:
@@ -129,22 +128,6 @@ class DraftLearner:
             sync(file)
         shutil.rmtree(directory, ignore_errors=True)
         aside.replace(directory)
-
-
-def kl_loss(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """Forward KL of log-probabilities [positions, top], the mean over positions; -inf marks what is left out."""
-    return (theirs.exp() * (theirs.nan_to_num(neginf=0.0) - ours)).sum(-1).mean()
-
-
-def lk_loss(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """KL and total variation, mixed by acceptance: KL leads while little is accepted ("LK losses", hybrid form).
-
-    A position is accepted with about the probability that both share, alpha = sum of min(p, q) = 1 - TV. The weight of
-    KL is exp(-3 alpha), which gradients do not pass.
-    """
-    shared = torch.minimum(theirs.exp(), ours.exp()).sum(-1)
-    weight = torch.exp(-_LK_DECAY * shared.detach().mean())
-    return weight * kl_loss(theirs, ours) + (1.0 - weight) * (1.0 - shared).mean()
 
 
 def draft_network(draft: str | Path, vocabulary: DraftVocabulary | None, target: str | Path | None) -> Any:
@@ -188,11 +171,11 @@ def _load_adapter(tuned: PeftModel, adapter: Path) -> None:
 
     earlier = load_file(adapter / _ADAPTER_FILES[1])
     try:
-        left: Any = set_peft_model_state_dict(tuned, {name: tensor.float() for name, tensor in earlier.items()})
+        result: Any = set_peft_model_state_dict(tuned, {name: tensor.float() for name, tensor in earlier.items()})
     except RuntimeError as error:  # of torch, for shapes
         raise ConfigError(f"{adapter}: not an adapter of this draft and rank ({error})") from error
-    if left.unexpected_keys:
-        raise ConfigError(f"{adapter}: not an adapter of this draft: it changes {left.unexpected_keys[0]}")
+    if result.unexpected_keys:
+        raise ConfigError(f"{adapter}: not an adapter of this draft: it changes {result.unexpected_keys[0]}")
 
 
 def _in_bf16(network: nn.Module) -> dict[str, torch.Tensor]:

@@ -1,7 +1,7 @@
 """The shipped family as package data: a tiny target, its draft, a bundle for the pair, and held-out prompts.
 
 Everything runs with it and without a download. Target and draft are ordinary Hugging Face directories; they and the
-prompts are rebuilt from seeds by `python -m train_jobs.family.build`. The bundle is what a retraining published for
+prompts are rebuilt from seeds by `python -m tests.family.build`. The bundle is what a retraining published for
 them. A configuration names them `family:target`, `family:draft` and `family:bundle` (`core.model_names`).
 """
 

@@ -96,22 +96,22 @@ def _least_variance(prompts: int) -> float:
     return PROMPT_SPREAD**2 / prompts
 
 
-def promote_tasks(found: Mapping[str, Evidence], holder: str) -> dict[str, TaskPromotion]:
+def promote_tasks(tasks: Mapping[str, Evidence], holder: str) -> dict[str, TaskPromotion]:
     """By task, whether its draft takes the slot from the `holder`.
 
     It does if it is better with a probability of 1 - 0.05 / (j (j + 1)) at the j-th look at its evidence. These errors
     sum to 5 % over all retrainings, however many there are.
     """
-    posteriors = pooled(found)
-    return {task: _promotion(found[task], posteriors[task], holder) for task in found}
+    posteriors = pooled(tasks)
+    return {task: _promotion(tasks[task], posteriors[task], holder) for task in tasks}
 
 
-def pooled(found: Mapping[str, Evidence]) -> dict[str, Posterior]:
+def pooled(tasks: Mapping[str, Evidence]) -> dict[str, Posterior]:
     """The gain of every task, given the evidence of all."""
-    if not found:
+    if not tasks:
         return {}
-    gains = np.array([one.gain for one in found.values()])
-    variances = np.array([one.variance for one in found.values()])
+    gains = np.array([task.gain for task in tasks.values()])
+    variances = np.array([task.variance for task in tasks.values()])
     total = variances + _SPREADS[:, None] ** 2  # [spreads, tasks]
     mean_variance = 1 / (1 / total).sum(1)
     mean = (gains / total).sum(1) * mean_variance
@@ -126,7 +126,7 @@ def pooled(found: Mapping[str, Evidence]) -> dict[str, Posterior]:
     gain = weights @ means
     deviation = np.sqrt(np.maximum(0.0, weights @ (widths**2 + means**2) - gain**2))
     columns = zip(gain.tolist(), deviation.tolist(), (weights @ better).tolist(), strict=True)
-    return {task: Posterior(*column) for task, column in zip(found, columns, strict=True)}
+    return {task: Posterior(*column) for task, column in zip(tasks, columns, strict=True)}
 
 
 def prompts_needed(effect: float, *, spread: float = PROMPT_SPREAD, error: float = (1 - CONFIDENCE) / 2) -> int:
@@ -135,17 +135,17 @@ def prompts_needed(effect: float, *, spread: float = PROMPT_SPREAD, error: float
     return math.ceil((quantiles * spread / effect) ** 2)
 
 
-def _promotion(seen: Evidence, posterior: Posterior, holder: str) -> TaskPromotion:
-    error = (1 - CONFIDENCE) / (seen.looks * (seen.looks + 1))
+def _promotion(evidence: Evidence, posterior: Posterior, holder: str) -> TaskPromotion:
+    error = (1 - CONFIDENCE) / (evidence.looks * (evidence.looks + 1))
     promoted = posterior.better >= 1 - error
     half = _STANDARD.inv_cdf(1 - error) * posterior.deviation
-    looks = "" if seen.looks == 1 else f" in {seen.looks} retrainings"
+    looks = "" if evidence.looks == 1 else f" in {evidence.looks} retrainings"
     reason = (
-        f"on {seen.prompts} prompts{looks}: task {posterior.gain:+.3f} ({posterior.gain - half:+.3f} to "
+        f"on {evidence.prompts} prompts{looks}: task {posterior.gain:+.3f} ({posterior.gain - half:+.3f} to "
         f"{posterior.gain + half:+.3f}), {'better' if promoted else 'not better'} than {holder}, all tasks considered"
     )
     if not promoted:
-        reason += _needed(posterior.gain, math.sqrt(seen.variance * seen.prompts), error)
+        reason += _needed(posterior.gain, math.sqrt(evidence.variance * evidence.prompts), error)
     return TaskPromotion(promoted, reason)
 
 

@@ -93,8 +93,8 @@ def hits_among(ids: Ids, record: Record, logits: torch.Tensor) -> list[bool]:
     noise, nothing_yet = NoiseWindow(record.seed, record.choice), GeneratedCounts()
     proposed, prompt = record.output_ids[:-1], record.prompt_ids
     sampling = Sampling(record.params, noise, record.prompt_length, nothing_yet, proposed, prompt)
-    drawn = sample(logits, [sampling], ids)
-    return [token == said for token, said in zip(drawn, record.output_ids, strict=True)]
+    samples = sample(logits, [sampling], ids)
+    return [token == actual for token, actual in zip(samples, record.output_ids, strict=True)]
 
 
 def replay(hit: Sequence[bool], record: Record, terms: Terms) -> AcceptanceCounts:

@@ -19,12 +19,13 @@ from typing import Literal, NamedTuple, Self, get_args
 from core.bundle.manifest import Manifest
 from core.bundle.store import Bundle, show
 from core.confidence_intervals import Difference, Estimate, Figure, compare, over_prompts
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.model.base import Model
 from core.policy.rerouting import AnswerRoute, RoutingTable
 from core.replay.replay import AcceptanceCounts, Terms, score_draft
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
+from core.traces.reservoir import Reservoir
 from core.traces.store import Trace, TraceStore
 
 FIGURES: tuple[Figure, ...] = get_args(Figure)
@@ -34,15 +35,15 @@ OnReplay = Callable[[int], None]
 _Answer = tuple[Trace, AcceptanceCounts, AcceptanceCounts]  # with the candidate's counts and the other's
 
 
-class Drawn(NamedTuple):
-    """Traces drawn at random out of `found`.
+class TraceSample(NamedTuple):
+    """Traces drawn at random out of `matching` ones.
 
     `foreign` counts those of other models or of an unknown bundle, `incomplete` those without prompt, answer or time,
     and `unreadable` the files that are damaged or of another version of the dice.
     """
 
     traces: list[Trace]
-    found: int
+    matching: int
     foreign: int
     incomplete: int
     unreadable: int
@@ -55,7 +56,7 @@ class Route(NamedTuple):
     draft: Path | None
 
 
-class Serving(NamedTuple):
+class ServedBundle(NamedTuple):
     """What a service serves of a bundle: by slot a directory, None for the un-adapted draft; and where prompts go."""
 
     slots: Mapping[str, Path | None]
@@ -80,7 +81,7 @@ class Serving(NamedTuple):
         return Route(task, self.slots[AnswerRoute(self.table, chances, length).slot])
 
 
-class Paired(NamedTuple):
+class PairedFigure(NamedTuple):
     """A figure of both bundles on the same answers, and the candidate's less the other's."""
 
     candidate: Estimate
@@ -88,7 +89,7 @@ class Paired(NamedTuple):
     difference: Difference
 
 
-class Measured(NamedTuple):
+class ServedCounts(NamedTuple):
     """What the service itself counted of its drafts, on so many of the answers."""
 
     answers: int = 0
@@ -96,13 +97,13 @@ class Measured(NamedTuple):
     accepted: int = 0
 
 
-class Part(NamedTuple):
+class TaskComparison(NamedTuple):
     """The answers to prompts of one task; `task` is None for all."""
 
     task: str | None
     answers: int
-    figures: Mapping[Figure, Paired]
-    measured: Measured
+    figures: Mapping[Figure, PairedFigure]
+    measured: ServedCounts
 
     @property
     def verdict(self) -> Verdict:
@@ -116,13 +117,13 @@ class Part(NamedTuple):
 class Shadow(NamedTuple):
     """A comparison of two bundles on all answers and, commonest first, on those of each task of the candidate."""
 
-    whole: Part
-    tasks: list[Part]
+    whole: TaskComparison
+    tasks: list[TaskComparison]
 
 
-def draw(store: TraceStore, since: float, most: int, foreign: Callable[[Trace], bool]) -> Drawn:
-    """At most `most` of the traces that ended at this Unix time or later, each as likely, the same every time."""
-    chosen, rng, counts = list[Trace](), Random(0), Counter[str]()
+def draw(store: TraceStore, since: float, limit: int, foreign: Callable[[Trace], bool]) -> TraceSample:
+    """At most `limit` of the traces that ended at this Unix time or later, each as likely, the same every time."""
+    sample, counts = Reservoir[Trace](limit, Random(0)), Counter[str]()
     for trace in store.since(since):
         if not (trace.prompt_ids and trace.output_ids and trace.ended_at is not None):
             counts["incomplete"] += 1
@@ -131,12 +132,9 @@ def draw(store: TraceStore, since: float, most: int, foreign: Callable[[Trace], 
         elif foreign(trace):
             counts["foreign"] += 1
         else:
-            counts["found"] += 1
-            if len(chosen) < most:
-                chosen.append(trace)
-            elif (place := rng.randrange(counts["found"])) < most:  # Vitter's algorithm R
-                chosen[place] = trace
-    return Drawn(chosen, counts["found"], counts["foreign"], counts["incomplete"], store.counts["unreadable"])
+            sample.offer(trace)
+    unreadable = store.counts["unreadable"]
+    return TraceSample(sample.items, sample.offered, counts["foreign"], counts["incomplete"], unreadable)
 
 
 def foreign_to(manifest: Manifest, root: Path, terms: Terms) -> Callable[[Trace], bool]:
@@ -164,8 +162,8 @@ def foreign_to(manifest: Manifest, root: Path, terms: Terms) -> Callable[[Trace]
 
 
 def shadow(
-    candidate: Serving,
-    against: Serving,
+    candidate: ServedBundle,
+    against: ServedBundle,
     traces: Sequence[Trace],
     terms: Terms,
     load: Load,
@@ -197,12 +195,13 @@ def replayed(
 
     Drafts are loaded one after another. One that several sides give the same trace to is replayed once for them.
     """
-    found = tuple([AcceptanceCounts()] * len(traces) for _ in sides)
+    counts_by_side = tuple([AcceptanceCounts()] * len(traces) for _ in sides)
     done = 0
     for directory in dict.fromkeys(chain.from_iterable(sides)):
         model = load(directory)
         for number, trace in enumerate(traces):
-            users = [counts for counts, drafts in zip(found, sides, strict=True) if drafts[number] == directory]
+            pairs = zip(counts_by_side, sides, strict=True)
+            users = [counts for counts, drafts in pairs if drafts[number] == directory]
             if not users:
                 continue
             [scored] = score_draft(model, [trace], terms)
@@ -211,23 +210,25 @@ def replayed(
             done += len(users)
             if on_replay:
                 on_replay(done)
-    return found
+    return counts_by_side
 
 
-def _part(task: str | None, answers: Sequence[_Answer]) -> Part:
+def _part(task: str | None, answers: Sequence[_Answer]) -> TaskComparison:
     traces, ours, theirs = zip(*answers, strict=True)
     prompts = [trace.prompt_ids for trace in traces]
     figures = {
-        figure: Paired(
+        figure: PairedFigure(
             over_prompts(ours, prompts, figure),
             over_prompts(theirs, prompts, figure),
             compare(ours, theirs, prompts, figure),
         )
         for figure in FIGURES
     }
-    return Part(task, len(traces), figures, _measured(traces))
+    return TaskComparison(task, len(traces), figures, _measured(traces))
 
 
-def _measured(traces: Iterable[Trace]) -> Measured:
-    seen = [trace.sources["draft"] for trace in traces if trace.sources and "draft" in trace.sources]
-    return Measured(len(seen), sum(one.proposed for one in seen), sum(one.accepted for one in seen))
+def _measured(traces: Iterable[Trace]) -> ServedCounts:
+    proposals = [trace.sources["draft"] for trace in traces if trace.sources and "draft" in trace.sources]
+    return ServedCounts(
+        len(proposals), sum(each.proposed for each in proposals), sum(each.accepted for each in proposals)
+    )

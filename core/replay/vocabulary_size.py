@@ -63,7 +63,7 @@ def score_vocabularies(
     its context.
     """
     forward = replay.session_forward(model)
-    heads = [model.head_ids if one is None else as_tensor(one.ids).to(model.device) for one in vocabularies]
+    heads = [model.head_ids if cut is None else as_tensor(cut.ids).to(model.device) for cut in vocabularies]
     scores: list[list[AcceptanceCounts]] = [[] for _ in vocabularies]
     for record in records:
         logits = replay.output_logits(record, forward, model.context)

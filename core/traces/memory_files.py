@@ -20,9 +20,10 @@ def disk_at(directory: Path) -> str | None:
     """
     import psutil  # type: ignore[import-untyped]
 
-    mounted = {one.mountpoint: one.fstype for one in psutil.disk_partitions(all=True)}  # later ones hide earlier ones
-    found = directory.resolve()
-    kind = next((mounted[str(place)] for place in (found, *found.parents) if str(place) in mounted), "unknown")
+    # of several at one place, the last one hides the others
+    mounted = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=True)}
+    place = directory.resolve()
+    kind = next((mounted[str(place)] for place in (place, *place.parents) if str(place) in mounted), "unknown")
     return None if kind in _KINDS else kind
 
 

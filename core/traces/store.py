@@ -191,12 +191,12 @@ class TraceStore:
             if shard is None and not file.name.startswith(ASIDE):
                 continue
             try:
-                found = file.stat()
+                stat = file.stat()
             except FileNotFoundError:  # deleted by another process
                 continue
-            ages[file] = now - found.st_mtime
+            ages[file] = now - stat.st_mtime
             if shard is not None and shard.end() == len(file.name):  # or else it was set aside
-                sizes[file] = found.st_size
+                sizes[file] = stat.st_size
         return ages, sizes
 
     def _now(self) -> int:
@@ -247,12 +247,12 @@ def traces_of(content: bytes) -> list[Trace]:
 
 
 def _check(content: bytes, digest: str) -> None:
-    found = hashlib.sha256(content).hexdigest()[: len(digest)]
-    if found != digest:
-        raise ValueError(f"expected content of SHA-256 {digest}..., found {found}... in {len(content)} bytes")
+    actual = hashlib.sha256(content).hexdigest()[: len(digest)]
+    if actual != digest:
+        raise ValueError(f"expected content of SHA-256 {digest}..., actual {actual}... in {len(content)} bytes")
 
 
 def _named(shard: Path) -> re.Match[str]:
-    found = _SHARD.match(shard.name)
-    assert found is not None
-    return found
+    match = _SHARD.match(shard.name)
+    assert match is not None
+    return match

@@ -26,7 +26,7 @@ IDLE_SECONDS = 600.0  # after which old shards are deleted though there is none 
 _log = logging.getLogger(__name__)
 
 
-class Waiting(Protocol):
+class PendingTraces(Protocol):
     """Traces that wait to be written."""
 
     def add(self, trace: Trace, owner: str | None = None) -> Drop | None:
@@ -43,25 +43,25 @@ class Waiting(Protocol):
 
 
 class TraceQueue:
-    """Traces that wait to be written, at most `most` of them and about `QUEUE_TOKENS`. `clock` gives seconds."""
+    """Traces that wait to be written, at most `limit` of them and about `QUEUE_TOKENS`. `clock` gives seconds."""
 
     def __init__(
         self,
         flush_records: int = 1024,
         flush_seconds: float = 60.0,
-        most: int = 8192,
+        limit: int = 8192,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._flush_records = min(flush_records, most)
+        self._flush_records = min(flush_records, limit)
         self._flush_seconds = flush_seconds
-        self._most = most
+        self._limit = limit
         self._clock = clock
         self._waiting: deque[tuple[float, Trace]] = deque()
         self._tokens = 0
 
     def add(self, trace: Trace, owner: str | None = None) -> Drop | None:  # noqa: ARG002 - all owners are alike
         """The reason if there is no room for it."""
-        if len(self._waiting) == self._most or self._tokens >= QUEUE_TOKENS:
+        if len(self._waiting) == self._limit or self._tokens >= QUEUE_TOKENS:
             return "dropped_queue_full"
         self._waiting.append((self._clock(), trace))
         self._tokens += num_tokens(trace)
@@ -77,12 +77,12 @@ class TraceQueue:
 
     def take(self) -> list[Trace]:
         """Remove the traces of the next shard."""
-        taken, tokens = list[Trace](), 0
-        while self._waiting and len(taken) < self._flush_records and tokens < SHARD_TOKENS:
-            taken.append(self._waiting.popleft()[1])
-            tokens += num_tokens(taken[-1])
+        traces, tokens = list[Trace](), 0
+        while self._waiting and len(traces) < self._flush_records and tokens < SHARD_TOKENS:
+            traces.append(self._waiting.popleft()[1])
+            tokens += num_tokens(traces[-1])
         self._tokens -= tokens
-        return taken
+        return traces
 
 
 class TraceWriter:
@@ -93,10 +93,10 @@ class TraceWriter:
     may be kept) or `dropped_redaction_failed`.
     """
 
-    def __init__(self, store: TraceStore, queue: Waiting | None = None, redact: Redact | None = None) -> None:
+    def __init__(self, store: TraceStore, queue: PendingTraces | None = None, redact: Redact | None = None) -> None:
         self.counts = store.counts
         self._store = store
-        self._queue: Waiting = queue or TraceQueue()
+        self._queue: PendingTraces = queue or TraceQueue()
         self._redact = redact
         self._changed = Condition()
         self._closing = False
@@ -120,30 +120,30 @@ class TraceWriter:
 
     def _run(self) -> None:
         while (traces := self._next()) is not None:
-            self._write([kept for trace in traces if (kept := self._redacted(trace)) is not None])
+            self._write([redacted for trace in traces if (redacted := self._redacted(trace)) is not None])
 
     def _next(self) -> list[Trace] | None:
         """Wait for the traces of the next shard; none if there were none for a while, None after the last."""
         with self._changed:
-            while not self._closing and (due := self._queue.due_in()) > 0.0:
-                notified = self._changed.wait(min(due, IDLE_SECONDS))
-                if not notified and due > IDLE_SECONDS:
+            while not self._closing and (seconds := self._queue.due_in()) > 0.0:
+                notified = self._changed.wait(min(seconds, IDLE_SECONDS))
+                if not notified and seconds > IDLE_SECONDS:
                     return []
             return self._queue.take() or None
 
     def _redacted(self, trace: Trace) -> Trace | None:
         """What may be kept of a trace. Where the hook fails only its place is logged: a message may hold content."""
         try:
-            kept = trace if self._redact is None else self._redact(trace)
+            redacted = trace if self._redact is None else self._redact(trace)
         except Exception as error:  # noqa: BLE001 - a hook may raise anything
             if not self.counts["dropped_redaction_failed"]:
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 _log.warning("redact: %s at %s:%d; further ones are only counted", type(error).__name__, *place[:2])
             self.counts["dropped_redaction_failed"] += 1
             return None
-        if kept is None:
+        if redacted is None:
             self.counts["dropped_redacted"] += 1
-        return kept
+        return redacted
 
     def _write(self, traces: list[Trace]) -> None:
         try:

@@ -21,7 +21,7 @@ from core.model.loader import public_name, resolve
 from core.model_names import locate
 from core.replay import shadow as shadows
 from core.replay.replay import Terms
-from core.replay.shadow import FIGURES, Drawn, Measured, Part, Serving, Shadow
+from core.replay.shadow import FIGURES, ServedBundle, ServedCounts, Shadow, TaskComparison, TraceSample
 from core.text.vocabulary import digest, same_id_map
 from core.traces.store import TraceStore
 from serve_app.config import ServiceConfig
@@ -50,7 +50,7 @@ class Compared(NamedTuple):
     version: str
     against: str | None
     terms: Terms
-    drawn: Drawn
+    drawn: TraceSample
     found: Shadow
 
 
@@ -81,7 +81,7 @@ def compared(asked: Asked, console: Console) -> Compared:
             "Write a longer --since or another --traces; a service keeps answers if its YAML has a `traces` section."
         )
     with step(console, "Replaying", "Replayed", 2 * len(drawn.traces)) as shown:
-        sides = Serving.of(candidate), Serving.of(against)
+        sides = ServedBundle.of(candidate), ServedBundle.of(against)
         found = shadows.shadow(*sides, drawn.traces, terms, partial(_load, config), shown.reach)
     return Compared(asked.version, against.manifest.version if against else None, terms, drawn, found)
 
@@ -105,7 +105,7 @@ def sentences(result: Compared, period: str) -> str:
     against = f"bundle {result.against}" if result.against else "the un-adapted draft"
     return (
         f"Bundle {result.version} is {verdict} {against}: {gain} in acceptance rate.\n"
-        f"On {len(drawn.traces):,} of {drawn.found:,} answers of the last {period}{_skipped(drawn)}; "
+        f"On {len(drawn.traces):,} of {drawn.matching:,} answers of the last {period}{_skipped(drawn)}; "
         f"{result.terms.num_speculative_tokens} tokens drafted for every pass; intervals are 95 %.\n"
         + _measured_in_words(whole.measured)
     )
@@ -118,7 +118,7 @@ def as_json(result: Compared) -> dict[str, Any]:
         "against": result.against,
         "verdict": result.found.whole.verdict,
         "num_speculative_tokens": result.terms.num_speculative_tokens,
-        "found": drawn.found,
+        "found": drawn.matching,
         "skipped": {"foreign": drawn.foreign, "incomplete": drawn.incomplete, "unreadable_files": drawn.unreadable},
         "all": _part_as_json(result.found.whole),
         "tasks": {part.task: _part_as_json(part) for part in result.found.tasks},
@@ -157,7 +157,7 @@ def _load(config: ServiceConfig, directory: Path | None) -> CausalLM:
     )
 
 
-def _skipped(drawn: Drawn) -> str:
+def _skipped(drawn: TraceSample) -> str:
     """In parentheses, if there were any."""
     counts = {
         "of other models or an unknown bundle": drawn.foreign,
@@ -168,7 +168,7 @@ def _skipped(drawn: Drawn) -> str:
     return f" (skipped: {found})" if found else ""
 
 
-def _measured_in_words(measured: Measured) -> str:
+def _measured_in_words(measured: ServedCounts) -> str:
     if not measured.proposed:
         return "The service measured nothing of drafts on them."
     rate = measured.accepted / measured.proposed
@@ -183,7 +183,7 @@ def _told(found: Estimate | Difference, form: str) -> str:
     return f"{value:{form}} ({low:{form}} to {high:{form}})"
 
 
-def _part_as_json(part: Part) -> dict[str, Any]:
+def _part_as_json(part: TaskComparison) -> dict[str, Any]:
     figures: dict[str, Any] = {
         figure: {side: found._asdict() for side, found in pair._asdict().items()}
         for figure, pair in part.figures.items()

@@ -8,18 +8,20 @@ import pytest
 import yaml
 
 from core.family import BUNDLE_DIR
-from train_jobs.artefacts import SPLITS
+from tests.family.prompts import write_prompts
 from train_jobs.config import load_config
-from train_jobs.models import context
-from train_jobs.prompt_sources import gather
-from train_jobs.stages.collect import Answerer, ask
+from train_jobs.prompts.sources import gather
+from train_jobs.stages.collect import Answerer, prepare
+from train_jobs.work.artefacts import SPLITS
+from train_jobs.work.models import context
 
 
 @pytest.fixture(scope="session")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its configuration, which names the shipped bundle as the live one."""
     directory = tmp_path_factory.mktemp("collected")
-    collect = {"family": 6, "family_tasks": ["math", "english"], "held_out": 12, "max_tokens": 16}
+    prompts = write_prompts(directory / "prompts.jsonl", ("math", "english"), 18)
+    collect = {"files": [str(prompts)], "held_out_share": 0.6, "max_tokens": 16}
     models = {"target": {"model": "family:target", "max_sessions": 4}, "draft": "family:draft"}
     places = {"work": str(directory / "work"), "bundles": str(BUNDLE_DIR)}
     file = directory / "small.yaml"
@@ -29,5 +31,5 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answerer = Answerer(config, shards, context(config.draft), lambda *_: None)
     traces = gather(config, context(config.target.model))
     for split in SPLITS:
-        answerer.work(ask(shards, f"{split}-0000", traces[split], teacher=split == "train"))
+        answerer.work(prepare(shards, f"{split}-0000", traces[split], teacher=split == "train"))
     return file

@@ -32,7 +32,7 @@ from tests.bench.items import GENERAL, MIXED, Item, draft_directories, held_out
 from tests.bench.output import save
 from tests.bench.paired import Durations, Ratio, rotated
 from tests.bench.rival_process import Job, RivalProcess
-from train_jobs.family.corpora import TASKS
+from tests.family.corpora import TASKS
 
 PLAIN, TASK, GENERATE, ASSISTED = "plain", "task", "transformers", "transformers assisted"
 OURS = (PLAIN, GENERAL, MIXED, TASK)

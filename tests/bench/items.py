@@ -10,7 +10,7 @@ from core.bundle.store import Bundle, open_live
 from core.family import BUNDLE_DIR, TARGET_DIR
 from core.tasks.classifier import TaskClassifier
 from core.text.tokenizer import load_tokenizer
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 GENERAL, BASE, MIXED = "general", "base", "mixed"  # the un-adapted draft; fitted to all tasks; one adapter for all
 GENERAL_SLOT = "general slot"  # what is served where the router abstains

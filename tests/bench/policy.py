@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from core.draft.token_confidence import EDGES, Confidence
+from core.draft_key import DraftKey
 from core.policy import acceptance, cost_model, draft_policy, latency
 from core.policy.draft_policy import (
     CLEARLY,
@@ -176,7 +177,7 @@ class Replay:
             if stream.remaining <= 0:
                 running[index] = Stream(next(self._answers), self.kind)
             elif stream.estimates is None and stream.passes == JOIN_PASSES and self._joins(stream, len(running)):
-                stream.estimates = self.policy.estimates(stream.label, stream.label.encode())
+                stream.estimates = self.policy.estimates(DraftKey(stream.label), stream.label.encode())
         self._plan(running)
 
     def _seconds_to_wait(self, running: Sequence[Stream], drafting: int) -> float:
@@ -230,7 +231,7 @@ class Replay:
         if self.fixed is not None:
             return self.fixed > 0
         declined = self.policy.declined(sessions, LENGTH)
-        return not declined.get(stream.label, declined[OTHERS])
+        return not declined.get(DraftKey(stream.label), declined[OTHERS])
 
     def _plan(self, running: Sequence[Stream]) -> None:
         groups: dict[str, list[Stream]] = {}

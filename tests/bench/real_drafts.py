@@ -23,28 +23,30 @@ from rich.console import Console
 
 from core.bundle.store import open_live
 from core.confidence_intervals import Difference, compare, over_prompts
+from core.draft_key import GENERAL
 from core.generation import Run
 from core.model.base import drawable_ids
 from core.model.causal_lm import load_draft_model
 from core.policy.acceptance import AcceptanceEstimate
 from core.policy.draft_policy import DraftPolicy
 from core.replay.replay import AcceptanceCounts, Terms, hits_among, output_logits, replay, session_forward
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.traces.record import Record
 from core.traces.store import Trace
-from core.verify.sources import LookupConfig, Sources
+from core.verify.sources import DEFAULT
+from core.verify.sources.choice import Sources
 from serve_app.terminal.progress import Step, step
 from tests.bench import machine
 from tests.bench.competition import competition, counts
 from tests.bench.output import header, save
 from tests.bench.paired import Ratio
 from tests.bench.policy import load
-from train_jobs.candidates import BASE, CONTINUED, MIXED, draft_name
 from train_jobs.config import load_config
-from train_jobs.models import model_directory, replay_terms
-from train_jobs.workspace import Workspace
+from train_jobs.drafts.candidates import BASE, CONTINUED, MIXED, draft_name
+from train_jobs.stages import open_workspace
+from train_jobs.work.models import model_directory, replay_terms
+from train_jobs.work.workspace import Workspace
 
 OWN_TEXT, UNADAPTED, ROUTED, TOGETHER = "own text", "un-adapted", "as routed", "as routed and own text"
 PAIRS = ((ROUTED, UNADAPTED), (ROUTED, BASE), (ROUTED, CONTINUED), (ROUTED, MIXED), (TOGETHER, ROUTED))
@@ -142,7 +144,7 @@ def played(trials: Sequence[Trial], terms: Terms, *, drafted: bool) -> Iterator[
     policy = DraftPolicy()
     for rows, seconds in load().pass_seconds.items():
         policy.costs.observe(rows, seconds)
-    sources, estimates = Sources(policy, LookupConfig()), dict[str, AcceptanceEstimate]()
+    sources, estimates = Sources(policy, DEFAULT), dict[str, AcceptanceEstimate]()
     for record, hit, draft in trials:
         estimate = estimates.setdefault(draft, AcceptanceEstimate())
         yield list(competition(record, terms, sources, hit if drafted else None, estimate))
@@ -222,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/real_drafts"))
     chosen, console = parser.parse_args(argv), Console(stderr=True)
-    work = Workspace(load_config(chosen.config).anchored())
+    work = open_workspace(load_config(chosen.config).anchored())
     traces, drafts = work.traces("test"), made(work)
     if not traces:
         raise SystemExit(f"{chosen.config}: the retraining has no answers in its test split yet")

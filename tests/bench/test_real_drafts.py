@@ -8,20 +8,20 @@ import pytest
 import torch
 from rich.console import Console
 
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
 from core.model.causal_lm import load_draft_model
 from core.replay.replay import score_draft
-from core.tasks import GENERAL
 from serve_app.terminal.progress import step
 from tests.bench import real_drafts
 from tests.bench.real_drafts import ALL, OWN_TEXT, ROUTED, TOGETHER, UNADAPTED, Drafts, made, parts, replayed
 from train_jobs.config import load_config
-from train_jobs.models import replay_terms
-from train_jobs.workspace import Workspace
+from train_jobs.stages import open_workspace
+from train_jobs.work.models import replay_terms
 
 
 def test_all_that_exists_is_replayed_and_the_un_adapted_draft_as_a_retraining_scores_it(collected: Path) -> None:
-    work = Workspace(load_config(collected))
+    work = open_workspace(load_config(collected))
     traces, drafts = work.traces("test"), made(work)
     with step(Console(quiet=True), "") as shown:
         found = replayed(work, traces, drafts, shown)

@@ -21,7 +21,7 @@ from tests.bench.real_model_rivals import ASSISTED, GENERATE
 from tests.bench.real_model_run import held_out_questions, in_turn
 from tests.bench.rival_process import Job
 from train_jobs.config import RetrainConfig
-from train_jobs.prompt_sources import gather
+from train_jobs.prompts.sources import gather
 
 IDS = [0, 1, 2, *range(3, 2048, 2)]
 TEXT = [5, 300, 17, 42, 1999, 8]

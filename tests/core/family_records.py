@@ -16,7 +16,7 @@ from core.replay.replay import Terms
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import load_tokenizer
 from core.traces.record import Record
-from train_jobs.family.corpora import items
+from tests.family.corpora import items
 
 TOKENIZER = load_tokenizer(TARGET_DIR)
 TERMS = Terms(num_speculative_tokens=4, num_valid=TOKENIZER.num_valid, context=1024)

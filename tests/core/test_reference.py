@@ -17,7 +17,7 @@ from core.sampling.params import SamplingParams
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.wire.messages import Address, OpenSession
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 PROMPTS = 100
 TEMPERATURES = (0.0, 0.7, 1.0)

@@ -12,8 +12,8 @@ import httpx2 as httpx
 import psutil
 import pytest
 
+from tests.family.corpora import TASKS, items
 from tests.serve_app.command import Command
-from train_jobs.family.corpora import TASKS, items
 
 pytestmark = [
     pytest.mark.soak,  # seven minutes

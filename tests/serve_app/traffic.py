@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 
 from tests.eventually import eventually
-from train_jobs.family.corpora import items
+from tests.family.corpora import items
 
 PATIENCE = 900.0  # seconds for something that must come true, on a slow machine
 Span = tuple[float, float]  # of the monotonic clock

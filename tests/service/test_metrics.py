@@ -9,7 +9,7 @@ import httpx2 as httpx
 import pytest
 import ray
 
-from serve_app.config import CORE, draft_name
+from serve_app.config import CORE, draft_key
 from tests.eventually import eventually
 from tests.service.conftest import Service, chat
 
@@ -58,7 +58,7 @@ def test_tokens_and_times_of_answers_are_exported_by_task_version_and_source(ser
     usage = answer["usage"]
     drafted = usage["speculation"]["sources"]["draft"]
     assert drafted["accepted"] > 0
-    of_task = {"task": draft_name(task), "version": version}
+    of_task = {"task": draft_key(task).task, "version": version}
 
     def told(name: str, least: float, **tags: str) -> None:
         reaches(f"taskspec_answer_{name}", CORE, least, **of_task, **tags)

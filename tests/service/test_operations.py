@@ -11,11 +11,11 @@ import httpx2 as httpx
 import pytest
 from ray.util import list_named_actors
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from serve_app.operations import (
     NOT_DEPLOYED,
     Listener,
-    Part,
+    ServicePart,
     asks_for_keys,
     serve_listener,
     service_status,
@@ -30,7 +30,7 @@ ENDLESS = {"2": -100}  # bars the end-of-sequence token
 CHOICES = 4
 
 
-def parts() -> dict[str, Part]:
+def parts() -> dict[str, ServicePart]:
     return {part.name: part for part in service_status().parts}
 
 

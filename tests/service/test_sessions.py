@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from ray import serve
 
-from serve_app.config import pool_application
+from serve_app.config import draft_key, pool_application
 from serve_app.deployments.deploy.bundle_applications import draft_application
 from tests.eventually import eventually
 from tests.service.conftest import ADVERSARIAL, CONCURRENCY, LATE, Body, Service, chat, prompts, token_ids
@@ -114,7 +114,7 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
     without = service.answer(asked)
     assert "draft" not in without["usage"]["speculation"]["sources"]
     service.frees_everything()
-    serve.run(draft_application(service.served, LATE), name=pool_application(LATE), route_prefix=None)
+    serve.run(draft_application(service.served, LATE), name=pool_application(draft_key(LATE)), route_prefix=None)
     assert opened(service, {"task": LATE}, 1) == 1  # nothing is known yet that speaks against it
 
     def drafted() -> bool:
@@ -124,5 +124,5 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
         return "draft" in with_it["usage"]["speculation"]["sources"]
 
     eventually(drafted, f"the pool {LATE} drafts")
-    serve.delete(pool_application(LATE))
+    serve.delete(pool_application(draft_key(LATE)))
     assert token_ids(service.answer(asked)) == token_ids(without)

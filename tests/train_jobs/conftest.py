@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.train_jobs import loop
-from train_jobs.workspace import Workspace
+from train_jobs.stages import open_workspace
+from train_jobs.work.workspace import Workspace
 
 
 @pytest.fixture(scope="session")
@@ -17,4 +18,4 @@ def looped(tmp_path_factory: pytest.TempPathFactory) -> loop.Loop:
 @pytest.fixture
 def retrained(looped: loop.Loop) -> Workspace:
     """The work directory of the finished retraining, whose bundle is live."""
-    return Workspace(looped.config)
+    return open_workspace(looped.config)

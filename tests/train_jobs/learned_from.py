@@ -16,7 +16,7 @@ def main(file: Path, directory: Path) -> None:
     from rich.console import Console
 
     from train_jobs.config import load_config
-    from train_jobs.pipeline import retrain
+    from train_jobs.retrain.pipeline import retrain
     from train_jobs.stages import STAGES
 
     ray.init(

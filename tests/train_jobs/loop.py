@@ -18,18 +18,19 @@ import yaml
 from core.bundle.store import Winner, publish
 from core.distill.alignment import AlignmentRecipe, align
 from core.distill.dataset import distil
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
-from core.tasks import GENERAL
 from core.tasks.clustering import find_tasks
 from core.tasks.embedding import PACKAGED, sentence_encoder
 from core.tasks.identity import TaskCentroids
 from tests.core.family_records import TERMS, TOKENIZER, answered, requests, target
+from tests.family.prompts import write_general
 from tests.serve_app.command import Command
 from tests.serve_app.traffic import Answer, Flow, Span, Traffic, prompts
 from train_jobs.config import RetrainConfig, load_config
-from train_jobs.models import model_pair
 from train_jobs.stages.router import RouterData, fit_router
-from train_jobs.watch import run_config
+from train_jobs.watch.watch import run_config
+from train_jobs.work.models import model_pair
 
 KNOWN, NEW = ("english", "chinese"), "math"
 ADAPTED = "english"  # has an adapter in the first bundle
@@ -85,7 +86,7 @@ def run(directory: Path) -> Loop:
     places = {name: directory / name for name in PLACES}
     service, later = directory / "service.yaml", directory / "later.yaml"
     service.write_text(yaml.safe_dump(_service(places)))
-    later.write_text(yaml.safe_dump(_later(places)))
+    later.write_text(yaml.safe_dump(_later(places, write_general(directory / "general.jsonl", 100))))
     config = load_config(later)
     first = first_bundle(config, directory / "made")
     serving, watching = Command(directory, "serve", "--port", "0", "--config", str(service)), None
@@ -177,7 +178,7 @@ def _service(places: dict[str, Path]) -> dict[str, Any]:
     """Passes take long, as a larger target's do, so that drafts pay."""
     return {
         "name": "loop",
-        "target": {"model": "family:target", "threads": 1, "compiled": False},
+        "target": {"model": "family:target", "threads": 1, "decoder": "torch"},
         "draft": {"model": "family:draft", "num_speculative_tokens": 6},
         "bundle": str(places["bundles"]),
         "traces": {"directory": str(places["traces"]), "flush_seconds": 1},
@@ -185,7 +186,7 @@ def _service(places: dict[str, Path]) -> dict[str, Any]:
     }
 
 
-def _later(places: dict[str, Path]) -> dict[str, Any]:
+def _later(places: dict[str, Path], general: Path) -> dict[str, Any]:
     answers = {"reference": ANSWERS, "recent": ANSWERS, "min_answers": ANSWERS}
     return {
         "target": {"model": "family:target"},
@@ -195,7 +196,7 @@ def _later(places: dict[str, Path]) -> dict[str, Any]:
         "collect": {"traces": str(places["traces"]), "most": ANSWERS},
         "partition": {"embedder": PACKAGED, "max_k": 4},
         "align": {"base_steps": 0, "ranks": [8], "steps": 30, "evaluate_every": 30, "budget": 1024},
-        "router": {"general_prompts": 60, "steps": 60, "batch": 32, "longest": 24, "baselines": False},
+        "router": {"general": str(general), "steps": 60, "batch": 32, "longest": 24},
         "publish": {"live": False},
         "watch": {"every_s": 1} | answers,
     }

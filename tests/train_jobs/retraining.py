@@ -12,7 +12,8 @@ import yaml
 
 from core.bundle.store import open_live
 from train_jobs.config import load_config
-from train_jobs.workspace import Workspace
+from train_jobs.stages import open_workspace
+from train_jobs.work.workspace import Workspace
 
 TINY = Path(__file__).with_name("tiny.yaml")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -40,7 +41,7 @@ class Retraining:
 
     @property
     def workspace(self) -> Workspace:
-        return Workspace(load_config(self.file).model_copy(update={"work": self.work, "bundles": self.bundles}))
+        return open_workspace(load_config(self.file).model_copy(update={"work": self.work, "bundles": self.bundles}))
 
     @property
     def version(self) -> str:
@@ -55,9 +56,9 @@ class Retraining:
 
 
 def as_short_as_can_be(directory: Path) -> Path:
-    """The tiny configuration without studies and trials, as every run takes half a minute to start."""
+    """The tiny configuration without trials, as every run takes half a minute to start."""
     settings = yaml.safe_load(TINY.read_text())
-    del settings["studies"], settings["evaluate"], settings["align"]["ranks"]
+    del settings["evaluate"], settings["align"]["ranks"]
     file = directory / "short.yaml"
     file.write_text(yaml.safe_dump(settings))
     return file

@@ -12,7 +12,13 @@ SMALL: dict[str, Any] = {
     "draft": "family:draft",
     "work": "work",
     "bundles": "bundles",
-    "collect": {"family": 2000, "held_out": 3, "shard": 8, "max_tokens": 8, "temperatures": [0.0]},
+    "collect": {
+        "files": ["train_jobs/configs/prompts.jsonl"] * 20,
+        "held_out_share": 0.01,
+        "shard": 8,
+        "max_tokens": 8,
+        "temperatures": [0.0],
+    },
 }
 
 

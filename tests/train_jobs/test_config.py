@@ -18,7 +18,7 @@ SMALLEST: dict[str, Any] = {
     "draft": "family:draft",
     "work": "work",
     "bundles": "bundles",
-    "collect": {"family": 100},
+    "collect": {"files": ["prompts.jsonl"]},
 }
 
 
@@ -43,18 +43,23 @@ def test_little_is_enough(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"align": {"step": 5}}, "align.step: unknown key; did you mean `steps`?"),
-        ({"collect": {"worker": {"num_cpu": 1}, "family": 1}}, "did you mean `num_cpus`?"),
+        ({"collect": {"worker": {"num_cpu": 1}, "files": ["p.jsonl"]}}, "did you mean `num_cpus`?"),
         ({"colect": {}}, "colect: unknown key; did you mean `collect`?"),
-        ({"collect": {}}, "write exactly one of `family`, `files` and `traces`"),
-        ({"collect": {"family": 5, "files": ["p.jsonl"]}}, "write exactly one of `family`, `files` and `traces`"),
-        ({"collect": {"family": 5, "most": 9}}, "most is for files and traces: leave it out, or write family: 9"),
-        ({"align": {"base_steps": 0}, "studies": {"losses": ["kl"]}}, "studies.losses trains bases"),
+        ({"collect": {}}, "write exactly one of `files` and `traces`"),
+        ({"collect": {"traces": "t", "files": ["p.jsonl"]}}, "write exactly one of `files` and `traces`"),
+        ({"collect": {"family": 5}}, "family is no setting any more: write files: [train_jobs/configs/prompts.jsonl]"),
+        ({"collect": {"files": ["p.jsonl"], "held_out": 5}}, "held_out is no setting any more: write held_out_share"),
+        ({"router": {"general": "family:general"}}, "write a JSONL file of prompts of no task, or leave it out"),
+        ({"router": {"general_prompts": 9}}, "general_prompts is no setting any more: the router learns from all"),
+        ({"router": {"baselines": False}}, "baselines is no setting any more: leave it out"),
+        ({"studies": {"ks": [1]}}, "studies is no setting any more: leave it out"),
         (
             {"watch": {"max_cpus": 2}, "align": {"worker": {"num_cpus": 4}}},
             "align.worker.num_cpus is 4 and watch.max_cpus 2: write align: {worker: {num_cpus: 2}} or less, or watch: ",
         ),
         ({"watch": {"recent": 100}}, "recent is less than min_answers, 200: write that or more"),
         ({"watch": {"every": 5}}, "watch.every: unknown key; did you mean `every_s`?"),
+        ({"align": {"loss": "kk"}}, "align.loss: Value error, there is no loss 'kk'; write kl or lk"),
         ({"align": {"steps": 0}}, "align.steps: Input should be greater than or equal to 1"),
     ],
 )

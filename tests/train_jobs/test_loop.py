@@ -12,7 +12,7 @@ from core.tasks.identity import TaskCentroids, TaskChange, compare
 from tests.serve_app.traffic import gain
 from tests.train_jobs.loop import ANSWERS, KNOWN, NEW, Loop
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # five minutes
 
 
 def bundles(looped: Loop) -> tuple[Bundle, Bundle]:

@@ -25,9 +25,10 @@ from core.atomic_files import replace
 from core.bundle.store import open_live
 from core.generation import GenerationRequest, Run
 from core.settings import parse_settings
+from core.text.prompt_files import read_prompts
 from core.traces.store import Trace, parquet_of
 from serve_app.config import ServiceConfig, Traces
-from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.trace_recorder import TraceRecorder
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.http.service import ChoiceRun
@@ -38,9 +39,9 @@ from tests.train_jobs.searching import Lookout, Needles, of_text, of_tokens, sea
 from tests.train_jobs.small import SMALL
 from tests.train_jobs.watching import answers
 from train_jobs.config import RetrainConfig
-from train_jobs.models import context, target_tokenizer
-from train_jobs.prompt_sources import generated, unanswered
+from train_jobs.prompts.sources import unanswered
 from train_jobs.stages.collect import Answerer
+from train_jobs.work.models import context, target_tokenizer
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def recorded(directory: Path, *, in_memory: bool) -> list[Trace]:
     """What a service keeps of answers to prompts of two tasks, all of one task with the secret."""
     file = yaml.safe_load(TINY.read_text())
     settings = RetrainConfig(**file)
-    prompts = generated(["english", "chinese"], 75, 3, "train")
+    prompts = [prompt for file in settings.collect.files or () for prompt in read_prompts(file)][:150]
     told = [
         prompt
         if prompt.task == "chinese"
@@ -119,7 +120,7 @@ def recorded(directory: Path, *, in_memory: bool) -> list[Trace]:
     collect = settings.collect.model_copy(update={"max_tokens": 24})
     size = context(settings.target.model)
     asked = list(unanswered(told, collect, target_tokenizer(settings), size))
-    found = Answerer(settings, directory, size, lambda *_: None).answered("answers", asked)
+    found = Answerer(settings, directory, size, lambda *_: None).answers("answers", asked)
     recorder = TraceRecorder(Traces(directory=directory, in_memory=in_memory))
     models = ServedModels(parse_settings(SERVICE, ServiceConfig, "configuration"), version="v7")
     for number, trace in enumerate(found):
@@ -136,11 +137,9 @@ def _record(recorder: TraceRecorder, models: ServedModels, trace: Trace, owner: 
     request = GenerationRequest(
         tokens=trace.prompt_ids, prompt_length=trace.prompt_length, params=trace.params, owner=owner
     )
-    received, run = GenerationState([request]), ChoiceRun(0, Run(trace.output_ids, finish_reason="stop"), "general")
-    recording = recorder.recording(received, None, models)
-    assert recording is not None
-    received.add(0, run.run)
-    recording.take(run)
+    generation = Generation([request])
+    generation.ledger.add(ChoiceRun(0, Run(trace.output_ids, finish_reason="stop"), "general"))
+    recorder.record(generation, 0, models, None)
 
 
 def needles_of(traces: Sequence[Trace], secret: Sequence[int]) -> Needles:
@@ -162,7 +161,6 @@ def learned(home: Path, place: Path, secret: Sequence[int], *, in_memory: bool) 
     settings = yaml.safe_load(TINY.read_text()) | {"work": str(work), "bundles": str(home / "bundles")}
     settings["collect"] = {"traces": str(traces), "held_out_share": 0.4, "shard": 64}
     settings["align"] |= {"ranks": [4], "steps": 4, "evaluate_every": 2, "worker": {"at_once": 1}}
-    del settings["studies"]
     for name in NAMES:
         (home / name).mkdir()
     file = home / "learn.yaml"

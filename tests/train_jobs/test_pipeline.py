@@ -10,24 +10,25 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from core.bundle.store import open_live, open_version
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
 from core.model.causal_lm import load_model
 from core.model.loader import adapted_model
 from core.replay.replay import session_forward
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.identity import TaskCentroids
 from tests.train_jobs.loop import Loop
-from train_jobs.artefacts import SPLITS
-from train_jobs.candidates import BASE
-from train_jobs.findings import Findings
+from train_jobs.drafts.candidates import BASE
+from train_jobs.drafts.training_runs import base_runs, specialised_runs
 from train_jobs.stages.align import live_drafts
 from train_jobs.stages.evaluate import candidate_jobs
-from train_jobs.training_runs import base_runs, specialised_runs
-from train_jobs.workspace import Workspace
+from train_jobs.work.artefacts import SPLITS
+from train_jobs.work.findings import Findings
+from train_jobs.work.workspace import Workspace
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.soak,  # of the loop
     # peft, loading: LoRA on a tied lm_head leaves the embedding alone, as intended
     pytest.mark.filterwarnings("ignore:.*tie.*"),
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning"),

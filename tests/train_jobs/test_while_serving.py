@@ -11,10 +11,10 @@ import pytest
 from openai import OpenAI
 
 from core.bundle.store import open_live
+from tests.family.corpora import TASKS, items
 from tests.serve_app.command import Command
 from tests.serve_app.listeners import Listening, listeners
 from tests.train_jobs.retraining import TINY
-from train_jobs.family.corpora import TASKS, items
 
 pytestmark = pytest.mark.soak  # four minutes: a service and a whole retraining share two cores
 PROMPTS = [items(task, 1, 5, "held_out")[0].prompt for task in TASKS]

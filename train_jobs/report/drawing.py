@@ -11,9 +11,9 @@ from matplotlib import font_manager, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from train_jobs.findings import SlotFindings
+from train_jobs.work.findings import SlotFindings
 
-INK, FAINT, RULE, FILL = "#222222", "#767676", "#dcdcdc", "#c3ccd6"
+INK, FAINT, RULE = "#222222", "#767676", "#dcdcdc"
 # Of equal weight; told apart by colour-blind readers too, and in grey by their marks.
 COLOURS = {
     "general": "#767676",
@@ -79,12 +79,12 @@ def task_labels(slots: Sequence[SlotFindings]) -> dict[str, str]:
     """
     tasks = [slot for slot in slots if slot.task != ALL]
     count = Counter(slot.label for slot in tasks)
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for number, slot in enumerate(tasks, 1):
-        wanted = [slot.label] if slot.label and count[slot.label] == 1 else []
-        fit = (name for name in (*wanted, slot.task) if legible(name) and name not in found.values())
-        found[slot.task] = next(fit, f"task {number}")
-    return found
+        own = [slot.label] if slot.label and count[slot.label] == 1 else []
+        fit = (name for name in (*own, slot.task) if legible(name) and name not in labels.values())
+        labels[slot.task] = next(fit, f"task {number}")
+    return labels
 
 
 def legible(text: str) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.atomic_files import replace
-from train_jobs.findings import Candidate, Findings, KPoint, Pooled, RunTime, SlotFindings
 from train_jobs.report import wording
+from train_jobs.work.findings import Candidate, Findings, Pooled, RunTime, SlotFindings
 
 PAGE, FINDINGS = "report.html", "findings.json"
 _TEMPLATE = "page.html"
@@ -23,16 +23,16 @@ def write_report(findings: Findings, directory: Path) -> Path:
     # matplotlib takes a second to import, and only this stage needs it
     from train_jobs.report.plots import plots
 
-    drawn = plots(findings)
-    for name, png in drawn.items():
+    images = plots(findings)
+    for name, png in images.items():
         replace(directory / f"{name}.png", png)
     findings.save(directory / FINDINGS)
     page = directory / PAGE
-    replace(page, _page(findings, drawn).encode())
+    replace(page, _page(findings, images).encode())
     return page
 
 
-def _page(findings: Findings, drawn: dict[str, bytes]) -> str:
+def _page(findings: Findings, images: dict[str, bytes]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from train_jobs.report.drawing import COLOURS
@@ -51,14 +51,13 @@ def _page(findings: Findings, drawn: dict[str, bytes]) -> str:
         everything=_everything(findings.slots),
         present={pooled.name for slot in findings.slots for pooled in slot.pooled},
         better=_better(findings.slots),
-        studied_k=_any_acceptance(findings.ks),
         busiest=_busiest(findings.runs),
         together=sum(run.ended - run.began for run in findings.runs),
         elapsed=_elapsed(findings.runs),
         seeds_of=_seeds_of,
         kinds=wording.KINDS,
         colours=COLOURS,
-        plots={name: base64.b64encode(png).decode() for name, png in drawn.items()},
+        plots={name: base64.b64encode(png).decode() for name, png in images.items()},
     )
 
 
@@ -73,10 +72,6 @@ def _better(slots: Sequence[SlotFindings]) -> int:
     return sum(pooled.versus_base is not None and pooled.versus_base.better for pooled in own)
 
 
-def _any_acceptance(ks: Sequence[KPoint]) -> bool:
-    return any(point.acceptance is not None for point in ks)
-
-
 def _busiest(runs: Sequence[RunTime]) -> int:
     """The most runs at one time."""
     return max((sum(other.began <= run.began < other.ended for other in runs) for run in runs), default=0)
@@ -88,8 +83,8 @@ def _elapsed(runs: Sequence[RunTime]) -> float:
 
 def _seeds_of(slot: SlotFindings) -> dict[str, list[Candidate]]:
     """The trained candidates of a slot, by kind."""
-    found: dict[str, list[Candidate]] = {}
+    candidates: dict[str, list[Candidate]] = {}
     for candidate in slot.candidates:
         if candidate.seed is not None:
-            found.setdefault(candidate.name, []).append(candidate)
-    return found
+            candidates.setdefault(candidate.name, []).append(candidate)
+    return candidates

@@ -10,11 +10,12 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from train_jobs.findings import Findings, KPoint, PairsPoint, Pooled, PublishedFigures, Routing, SlotFindings
-from train_jobs.report.drawing import ALL, COLOURS, FAINT, FILL, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
+from core.tasks.clustering import REAPPEARS, KScore
+from train_jobs.report.drawing import ALL, COLOURS, FAINT, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
 from train_jobs.report.drawing import task_labels as labels_of
-from train_jobs.report.run_plots import curves, gantt
-from train_jobs.report.wording import KINDS, duration
+from train_jobs.report.run_plots import curves
+from train_jobs.report.wording import KINDS
+from train_jobs.work.findings import Findings, Pooled, PublishedFigures, Routing, SlotFindings
 
 _Points = Sequence[tuple[int, float]]
 
@@ -23,31 +24,15 @@ def plots(findings: Findings) -> dict[str, bytes]:
     """PNGs by name, in the order of the page."""
     labels = labels_of(findings.slots)
     ks = findings.ks
-    made: dict[str, bytes | None] = {
-        "times": _times(findings.seconds),
+    images: dict[str, bytes | None] = {
         "drafts": _drafts(findings.slots, labels),
         "served": _served(findings.served),
-        "pairs": _pairs(findings.pairs),
         "k-silhouette": _k_silhouette(ks, findings.k),
         "k-reappearance": _k_reappearance(ks, findings.k),
-        "k-acceptance": _k_acceptance(ks, findings.k),
         "confusion": _confusion(findings.routing, labels),
         "curves": curves(findings.runs, list(labels.values())),
-        "runs": gantt(findings.runs, list(labels.values())),
     }
-    return {name: png for name, png in made.items() if png is not None}
-
-
-def _times(seconds: dict[str, float]) -> bytes | None:
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        bars = axes.barh(list(seconds), list(seconds.values()), height=0.62, color=FILL)
-        axes.bar_label(bars, [duration(taken) for taken in seconds.values()], padding=4)
-        axes.invert_yaxis()
-        axes.set_xticks([])
-        bare(axes, "left", "bottom")
-
-    return drawn(WIDE, 0.24 * len(seconds) + 0.15, draw) if seconds else None
+    return {name: png for name, png in images.items() if png is not None}
 
 
 def _drafts(slots: Sequence[SlotFindings], labels: dict[str, str]) -> bytes | None:
@@ -76,7 +61,7 @@ def _drafts(slots: Sequence[SlotFindings], labels: dict[str, str]) -> bytes | No
 
 
 def _draw_slot(axes: Axes, slot: SlotFindings, rows: Sequence[str], top: int) -> None:
-    pooled = {found.name: found for found in slot.pooled}
+    pooled = {draft.name: draft for draft in slot.pooled}
     general = pooled.get("general")
     if general is not None:
         extent = [top - 0.55, top + len(rows) - 0.45]
@@ -122,12 +107,12 @@ def _handle(kind: str) -> Line2D:
 def _served(served: Sequence[PublishedFigures]) -> bytes | None:
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for row, found in enumerate(served):
-            before, after = found.general_tokens_per_pass, found.tokens_per_pass
+        for row, figures in enumerate(served):
+            before, after = figures.general_tokens_per_pass, figures.tokens_per_pass
             axes.plot([before, after], [row, row], color=RULE, linewidth=2.5, zorder=1)
-            _draw_end(axes, before, row, COLOURS["general"], left=before <= after, word="general ", first=row == 0)
-            _draw_end(axes, after, row, INK, left=before > after, word=" published", first=row == 0)
-        axes.set_yticks(range(len(served)), [f"temperature {found.temperature:g}" for found in served])
+            _draw_end(axes, before, row, COLOURS["general"], on_left=before <= after, word="general ", first=row == 0)
+            _draw_end(axes, after, row, INK, on_left=before > after, word=" published", first=row == 0)
+        axes.set_yticks(range(len(served)), [f"temperature {figures.temperature:g}" for figures in served])
         axes.set_ylim(len(served) - 0.5, -0.5)
         axes.set_xlabel("tokens per target pass")
         axes.margins(x=0.3)
@@ -136,84 +121,50 @@ def _served(served: Sequence[PublishedFigures]) -> bytes | None:
     return drawn(WIDE, 0.3 * len(served) + 0.55, draw) if served else None
 
 
-def _draw_end(axes: Axes, value: float, row: int, colour: str, *, left: bool, word: str, first: bool) -> None:
+def _draw_end(axes: Axes, value: float, row: int, colour: str, *, on_left: bool, word: str, first: bool) -> None:
     """A dot with its value beside it; the first row also names the draft."""
     axes.plot(value, row, "o", color=colour, markersize=5.5)
     word = word.strip() if first else ""
-    text = f"{word} {value:.2f}" if left else f"{value:.2f} {word}"
+    text = f"{word} {value:.2f}" if on_left else f"{value:.2f} {word}"
     axes.annotate(
         text.strip(),
         (value, row),
-        xytext=(-7 if left else 7, 0),
+        xytext=(-7 if on_left else 7, 0),
         textcoords="offset points",
-        ha="right" if left else "left",
+        ha="right" if on_left else "left",
         va="center_baseline",
         color=colour,
     )
 
 
-def _pairs(points: Sequence[PairsPoint]) -> bytes | None:
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        counts, colour = [point.pairs for point in points], COLOURS["task"]
-        stopped, unstopped = [point.stopped for point in points], [point.unstopped for point in points]
-        axes.plot(counts, stopped, "o-", color=colour, markersize=4)
-        axes.plot(counts, unstopped, "o--", color=FAINT, markersize=4, markerfacecolor="white")
-        _end(axes, counts[-1], stopped[-1], "with early stop", colour, 5)
-        _end(axes, counts[-1], unstopped[-1], "without", FAINT, -5)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(counts, [f"{count:,}" for count in counts])
-        axes.minorticks_off()
-        axes.set_xlabel("answers learned from")
-        axes.set_ylabel("held-out acceptance rate")
-
-    return drawn(WIDE, 2.6, draw) if points else None
+def _k_silhouette(ks: Sequence[KScore], chosen: int) -> bytes | None:
+    silhouettes = [(score.k, score.silhouette) for score in ks]
+    permuted = [(score.k, score.permuted_silhouette) for score in ks]
+    return _by_k({"prompts": silhouettes, "permuted": permuted}, chosen, "silhouette")
 
 
-def _end(axes: Axes, x: float, y: float, text: str, colour: str, rise: int = 0) -> None:
-    """Text beside the last point of a line."""
-    axes.annotate(text, (x, y), xytext=(7, rise), textcoords="offset points", va="center", color=colour)
+def _k_reappearance(ks: Sequence[KScore], chosen: int) -> bytes | None:
+    agreement = [(score.k, score.reappearance) for score in ks]
+    return _by_k({"halves": agreement, "needed": [(k, REAPPEARS) for k, _ in agreement]}, chosen, "agreement of halves")
 
 
-def _k_silhouette(ks: Sequence[KPoint], chosen: int) -> bytes | None:
-    real = [(point.k, point.silhouette) for point in ks if point.silhouette is not None]
-    permuted = [(point.k, point.permuted_silhouette) for point in ks if point.permuted_silhouette is not None]
-    return _by_k({"prompts": real, "permuted": permuted}, chosen, "silhouette", INK)
-
-
-def _k_reappearance(ks: Sequence[KPoint], chosen: int) -> bytes | None:
-    from core.tasks.clustering import REAPPEARS
-
-    found = [(point.k, point.reappearance) for point in ks if point.reappearance is not None]
-    needed = [(k, REAPPEARS) for k, _ in found]
-    return _by_k({"halves": found, "needed": needed}, chosen, "agreement of two halves", INK)
-
-
-def _k_acceptance(ks: Sequence[KPoint], chosen: int) -> bytes | None:
-    found = [(point.k, point.acceptance) for point in ks if point.acceptance is not None]
-    return _by_k({"adapters": found}, chosen, "acceptance rate of k adapters", COLOURS["task"])
-
-
-def _by_k(lines: dict[str, _Points], chosen: int, what: str, colour: str) -> bytes | None:
+def _by_k(lines: dict[str, _Points], chosen: int, title: str) -> bytes | None:
     """The first line is the figure itself, the second its baseline."""
-    there = {name: points for name, points in lines.items() if points}
+    figure_line, _ = lines.values()
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for place, (name, points) in enumerate(there.items()):
-            ink, dash = (FAINT, "--") if place else (colour, "o-")
-            axes.plot(*zip(*points, strict=True), dash, color=ink, markersize=3.5)
-            if len(there) > 1:
-                _end(axes, *points[-1], name, ink)
-        shown = sorted({k for points in there.values() for k, _ in points})
-        at = dict(next(iter(there.values()))).get(chosen)
-        if at is not None:
-            axes.plot(chosen, at, "o", color=colour, markersize=9, markerfacecolor="none", markeredgewidth=1.0)
-        axes.set_xticks(shown)
+        for (name, points), (ink, style) in zip(lines.items(), ((INK, "o-"), (FAINT, "--")), strict=True):
+            axes.plot(*zip(*points, strict=True), style, color=ink, markersize=3.5)
+            axes.annotate(name, points[-1], xytext=(7, 0), textcoords="offset points", va="center", color=ink)
+        for k, value in figure_line:
+            if k == chosen:
+                axes.plot(k, value, "o", color=INK, markersize=9, markerfacecolor="none", markeredgewidth=1.0)
+        axes.set_xticks([k for k, _ in figure_line])
         axes.set_xlabel("number of tasks k")
-        axes.set_title(what, pad=8)
+        axes.set_title(title, pad=8)
 
-    return drawn(NARROW, 2.1, draw) if there else None
+    return drawn(NARROW, 2.1, draw) if figure_line else None
 
 
 def _confusion(routing: Routing | None, labels: dict[str, str]) -> bytes | None:
@@ -230,8 +181,8 @@ def _draw_confusion(counts: Sequence[Sequence[int]], names: Sequence[str], figur
     shares = [[count / max(1, sum(row)) for count in row] for row in counts]
     shades = LinearSegmentedColormap.from_list("task", ["white", COLOURS["task"]])
     axes.imshow(shares, cmap=shades, vmin=0, vmax=1)
-    for row, (found, of_row) in enumerate(zip(counts, shares, strict=True)):
-        for column, (count, share) in enumerate(zip(found, of_row, strict=True)):
+    for row, (row_counts, of_row) in enumerate(zip(counts, shares, strict=True)):
+        for column, (count, share) in enumerate(zip(row_counts, of_row, strict=True)):
             if count:
                 axes.text(column, row, str(count), ha="center", va="center", color="white" if share > 0.5 else INK)
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")

@@ -1,4 +1,4 @@
-"""The plots of training runs: learning curves, and a chart of when each run was active."""
+"""The learning curves of training runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from train_jobs.findings import RunTime
-from train_jobs.report.drawing import COLOURS, FAINT, INK, RULE, WIDE, bare, drawn, legible
-from train_jobs.report.wording import KINDS, time_unit
+from train_jobs.report.drawing import COLOURS, INK, WIDE, drawn, legible
+from train_jobs.report.wording import KINDS
+from train_jobs.work.findings import RunTime
 
 _NAME = re.compile(r"(?:task-(?P<task>\d+)|(?P<kind>\w+))-seed-(?P<seed>\d+)")
 _MOST_COLUMNS = 3
@@ -52,28 +52,6 @@ def _draw_panel(axes: Axes, subject: str, runs: Sequence[_LabelledRun]) -> None:
         axes.plot(steps[best], acceptance[best], "o", color=colour, markersize=3.5)
     axes.set_title(subject, color=colour)
     axes.locator_params(nbins=3)
-
-
-def gantt(runs: Sequence[RunTime], tasks: Sequence[str]) -> bytes | None:
-    """A bar per run, from its start to its end."""
-    found = sorted((_read(time, tasks) for time in runs), key=lambda run: (run.time.began, run.time.ended))
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        zero = found[0].time.began
-        unit, word = time_unit(max(run.time.ended for run in found) - zero)
-        for row, run in enumerate(found):
-            began, ended = ((moment - zero) / unit for moment in (run.time.began, run.time.ended))
-            axes.barh(row, ended - began, left=began, height=0.66, color=COLOURS.get(run.kind, FAINT))
-        axes.set_yticks(range(len(found)), [f"{run.subject}{run.seed and ', seed ' + run.seed}" for run in found])
-        axes.set_ylim(len(found) - 0.4, -0.6)
-        axes.set_xlim(left=0)
-        axes.set_xlabel(f"{word} since the first run began")
-        axes.grid(axis="x", color=RULE)
-        axes.set_axisbelow(True)
-        bare(axes, "left")
-
-    return drawn(WIDE, 0.17 * len(found) + 0.6, draw) if found else None
 
 
 def _read(time: RunTime, tasks: Sequence[str]) -> _LabelledRun:

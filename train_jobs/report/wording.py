@@ -16,7 +16,6 @@ _CHANGES = {
 KINDS = {kind: kind for kind in ("general", "live", "base", "continued", "mixed", "task")}
 
 _MINUTE, _HOUR = 60, 3600
-_MINUTES_FROM, _HOURS_FROM = 2 * _MINUTE, 2 * _HOUR
 
 
 def duration(seconds: float) -> str:
@@ -32,13 +31,6 @@ def duration(seconds: float) -> str:
     return f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
 
 
-def time_unit(seconds: float) -> tuple[int, str]:
-    """The best unit for an axis of this length: its seconds and its name."""
-    if seconds < _MINUTES_FROM:
-        return 1, "seconds"
-    return (_MINUTE, "minutes") if seconds < _HOURS_FROM else (_HOUR, "hours")
-
-
 def signed(value: float, digits: int = 3) -> str:
     """The value with its sign; the minus is as wide as the plus."""
     return f"{value:+.{digits}f}".replace("-", "\u2212")
@@ -50,9 +42,9 @@ def listed(words: Sequence[object]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def change(found: TaskChange) -> str:
+def change(task_change: TaskChange) -> str:
     """Such as `protons-moles split off from mass-acid`."""
-    return _CHANGES[found.what].format(before=found.before, after=found.after)
+    return _CHANGES[task_change.what].format(before=task_change.before, after=task_change.after)
 
 
 def counted(count: int, word: str) -> str:

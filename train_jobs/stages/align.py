@@ -15,18 +15,25 @@ from typing import Any
 import ray
 
 from core.distill.alignment import Alignment, TrainingStep, align
+from core.draft_key import GENERAL
 from core.model.loader import adapted_model, is_adapter
-from core.tasks import GENERAL
-from train_jobs.artefacts import LIVE, Collected, FittedDrafts, LiveDrafts, write_json
-from train_jobs.candidates import TASK, draft_name, trial_name
-from train_jobs.findings import RunTime
-from train_jobs.models import live_bundle, model_directory, replay_terms
-from train_jobs.progress import Progress, ReportProgress
-from train_jobs.training_runs import TrainingRun, base_runs, rank_trials, specialised_runs
-from train_jobs.workers import at_most
-from train_jobs.workspace import Workspace
+from train_jobs.cluster.progress import Progress, ReportProgress
+from train_jobs.cluster.workers import at_most
+from train_jobs.config import RetrainConfig
+from train_jobs.drafts.candidates import TASK, draft_name, trial_name
+from train_jobs.drafts.training_runs import TrainingRun, base_runs, rank_trials, specialised_runs
+from train_jobs.work.artefacts import LIVE, Collected, FittedDrafts, LiveDrafts, write_json
+from train_jobs.work.cached_step import fingerprint, settings_of
+from train_jobs.work.findings import RunTime
+from train_jobs.work.models import live_bundle, model_directory, replay_terms
+from train_jobs.work.workspace import Workspace
 
+NEEDS = ("partition",)
 _RESTARTS = 2  # of a lost worker, within one run
+
+
+def inputs(config: RetrainConfig) -> list[object]:
+    return [settings_of(config.align), fingerprint(model_directory(config.draft))]
 
 
 def run(work: Workspace, progress: Progress) -> None:
@@ -50,8 +57,8 @@ def live_drafts(work: Workspace) -> LiveDrafts:
         return LiveDrafts()
     manifest = bundle.manifest
     serving = {slot: slot if slot in manifest.slots else GENERAL for slot in (*tasks.names, GENERAL)}
-    found = {slot: bundle.directory(name) for slot, name in serving.items()}
-    slots = {slot: directory for slot, directory in found.items() if directory is not None}
+    directories = {slot: bundle.directory(name) for slot, name in serving.items()}
+    slots = {slot: directory for slot, directory in directories.items() if directory is not None}
     general = slots.get(GENERAL)
     fitted = work.config.align.base_steps != 0  # or the draft is the base, which adapters call no directory
     base = None if general is None or is_adapter(general) or not fitted else general
@@ -107,7 +114,7 @@ def _fit(work: Workspace, drafts: FittedDrafts, run: TrainingRun, report: Report
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    from train_jobs.lone_worker import LoneWorker
+    from train_jobs.cluster.ray_internals import LoneWorker
 
     directory = drafts.directory / run.name
     directory.mkdir(exist_ok=True)
@@ -140,7 +147,7 @@ def train_loop(settings: dict[str, Any]) -> None:
     torch.set_num_threads(config.align.worker.num_cpus)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     stop = work.traces("stop")
-    found = align(
+    alignment = align(
         run.draft,
         Collected(run.source).dataset(run.train),
         [stop[number] for number in run.stop],
@@ -153,7 +160,7 @@ def train_loop(settings: dict[str, Any]) -> None:
         adapter=run.adapter,
         target=model_directory(config.target.model),
     )
-    drafts.keep_curve(_run_time(run.name, settings["began"], found))
+    drafts.keep_curve(_run_time(run.name, settings["began"], alignment))
     checkpoint.unlink(missing_ok=True)
     report(run.name, run.steps, run.steps, "")
 
@@ -173,6 +180,6 @@ class _StepReporter:
         self._report(self._name, step.step, step.steps, f"loss {step.loss:.2f}{self._acceptance}")
 
 
-def _run_time(name: str, began: float, found: Alignment) -> RunTime:
-    steps, acceptance = [list(column) for column in zip(*found.curve, strict=True)]
+def _run_time(name: str, began: float, alignment: Alignment) -> RunTime:
+    steps, acceptance = [list(column) for column in zip(*alignment.curve, strict=True)]
     return RunTime(name, began, time.time(), steps, acceptance)

@@ -1,7 +1,7 @@
 """Stage 1, collect: the prompts in their splits, the target's answers, and its log-probabilities for training.
 
-Results are Parquet shards. A shard that exists is complete and is not made again. What is asked for travels to the
-workers in files beside them.
+Results are Parquet shards. A shard that exists is complete and is not made again. The prompts of a shard travel to the
+worker in a file beside it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -17,68 +17,80 @@ import torch
 from core.atomic_files import replace
 from core.distill.answering import answer
 from core.distill.dataset import distil
-from core.generation import GenerationRequest
 from core.model.base import Model
-from core.model.causal_lm import load_model
 from core.text.prompt_files import read_prompts
 from core.text.tokenizer import Tokenizer
 from core.traces.store import Trace, TraceStore, parquet_of, traces_of
-from train_jobs.artefacts import shard_names
+from train_jobs.cluster.progress import Progress, ReportProgress
+from train_jobs.cluster.workers import spread
 from train_jobs.config import RetrainConfig
-from train_jobs.models import context, model_directory, pages, target_tokenizer
-from train_jobs.progress import Progress, ReportProgress
-from train_jobs.prompt_sources import TracesBySplit, gather, unanswered
-from train_jobs.workers import spread
-from train_jobs.workspace import Workspace
+from train_jobs.drafts.loading import load_target
+from train_jobs.prompts.sources import Prompts, UnansweredPrompt, gather, unanswered
+from train_jobs.work.artefacts import Split, shard_names
+from train_jobs.work.cached_step import fingerprint, settings_of
+from train_jobs.work.models import context, model_directory, target_tokenizer
+from train_jobs.work.workspace import Workspace
 
-_ASKED = ".asked"  # suffix of a shard with traces that may lack their answer
+NEEDS = ()
+_PROMPTS = ".prompts"  # suffix of the file with the prompts that a worker makes a shard of
 
 
 class Shard(NamedTuple):
-    """Asked for: one file of traces. `teacher` adds a file with the target's log-probabilities of their tokens."""
+    """A shard to make. `answered`: its prompts are traces. `teacher`: the target's log-probabilities go beside it."""
 
     name: str
+    answered: bool
     teacher: bool
+
+
+def inputs(config: RetrainConfig) -> list[object]:
+    target = config.target.model_dump(mode="json", exclude={"max_sessions"})
+    weights = fingerprint(model_directory(config.target.model))
+    prompts = [fingerprint(source) for source in [*(config.collect.files or ()), config.collect.traces]]
+    draft_context = context(config.draft)  # a draft learns from no more of an answer
+    return [settings_of(config.collect), target, draft_context, weights, prompts]
 
 
 def run(work: Workspace, progress: Progress) -> None:
     """Answer all prompts that have no answer yet."""
     config, directory = work.config, work.steps["collect"].start()
-    answer_all(config, directory, gather(config, context(config.target.model)), "collect", progress)
+    answer_all(config, directory, gather(config, context(config.target.model)), progress)
 
 
-def answer_all(config: RetrainConfig, directory: Path, splits: TracesBySplit, stage: str, progress: Progress) -> None:
-    """Write the shards of these traces that are missing in `directory`."""
+def answer_all(config: RetrainConfig, directory: Path, splits: dict[Split, Prompts], progress: Progress) -> None:
+    """Make the shards of these prompts that are missing in `directory`."""
     draft_context = context(config.draft)
     # a draft learns nothing from an answer whose prompt fills its context
-    splits = splits | {"train": [trace for trace in splits["train"] if trace.prompt_length < draft_context]}
+    learned: Any = [prompt for prompt in splits["train"] if len(prompt.prompt_ids) < draft_context]
     missing = [
-        ask(directory, name, traces[span], teacher=split == "train")
-        for split, traces in splits.items()
-        for name, span in shard_names(split, len(traces), config.collect.shard)
+        prepare(directory, name, prompts[span], teacher=split == "train")
+        for split, prompts in (splits | {"train": learned}).items()
+        for name, span in shard_names(split, len(prompts), config.collect.shard)
         if not (directory / f"{name}.parquet").exists()
     ]
-    with progress.stage(stage, len(missing)) as report:
+    with progress.stage("collect", len(missing)) as report:
         for _ in spread(Answerer, config.collect.worker, missing, config, directory, draft_context, report):
             pass
-    for file in directory.glob(f"*{_ASKED}"):
+    for file in directory.glob(f"*{_PROMPTS}"):
         file.unlink()
 
 
-def ask(directory: Path, name: str, traces: Sequence[Trace], *, teacher: bool) -> Shard:
-    """Write down what is asked for, for an `Answerer` of this directory."""
-    replace(directory / f"{name}{_ASKED}", parquet_of(traces))
-    return Shard(name, teacher)
+def prepare(directory: Path, name: str, prompts: Prompts, *, teacher: bool) -> Shard:
+    """Write the prompts of a shard down for an `Answerer` of this directory."""
+    traces = [prompt for prompt in prompts if isinstance(prompt, Trace)]
+    content = parquet_of(traces) if traces else msgspec.msgpack.encode(prompts)
+    replace(directory / f"{name}{_PROMPTS}", content)
+    return Shard(name, bool(traces), teacher)
 
 
 def answer_file(config: RetrainConfig, file: Path, store: TraceStore, report: ReportProgress) -> int:
     """Answer the prompts of a JSONL file into a trace store; the number of traces."""
     target_context = context(config.target.model)
-    traces = list(unanswered(read_prompts(file), config.collect, target_tokenizer(config), target_context))
+    prompts = list(unanswered(read_prompts(file), config.collect, target_tokenizer(config), target_context))
     answerer = Answerer(config, file.parent, target_context, report)
-    for start in range(0, len(traces), config.collect.shard):
-        store.append(answerer.answered(f"{file.name}-{start}", traces[start : start + config.collect.shard]))
-    return len(traces)
+    for start in range(0, len(prompts), config.collect.shard):
+        store.append(answerer.answers(f"{file.name}-{start}", prompts[start : start + config.collect.shard]))
+    return len(prompts)
 
 
 class Answerer:
@@ -93,26 +105,27 @@ class Answerer:
 
     def work(self, shard: Shard) -> None:
         """Write a shard. The Parquet file comes last: it marks the shard as complete."""
-        asked = traces_of((self._directory / f"{shard.name}{_ASKED}").read_bytes())
-        traces = self.answered(shard.name, asked)
+        content = (self._directory / f"{shard.name}{_PROMPTS}").read_bytes()
+        if shard.answered:
+            traces = traces_of(content)
+            self._report(shard.name, len(traces), len(traces), "")
+        else:
+            traces = self.answers(shard.name, msgspec.msgpack.decode(content, type=list[UnansweredPrompt]))
         if shard.teacher:
             data = distil(self._target, traces, self._config.collect.top, self._draft_context)
             data.save(self._directory / f"{shard.name}.safetensors")
         replace(self._directory / f"{shard.name}.parquet", parquet_of(traces))
 
-    def answered(self, name: str, traces: Sequence[Trace]) -> list[Trace]:
-        """The traces, with the target's answer where there was none."""
-        found, open_ones = list(traces), [number for number, trace in enumerate(traces) if not trace.output_ids]
-        requests = [_request(traces[number]) for number in open_ones]
-        self._report(name, 0, len(traces), "")
-        done, tokens = len(traces) - len(open_ones), 0
+    def answers(self, name: str, prompts: Sequence[UnansweredPrompt]) -> list[Trace]:
+        """The target's answers, in the order of the prompts; `name` is what the progress view calls them."""
+        self._report(name, 0, len(prompts), "")
+        traces, tokens = dict[int, Trace](), 0
+        requests = [prompt.request() for prompt in prompts]
         for index, record in answer(self._target, self._tokenizer, requests, self._config.target.max_sessions):
-            number = open_ones[index]
-            found[number] = msgspec.structs.replace(traces[number], output_ids=record.output_ids)
-            done, tokens = done + 1, tokens + len(record.output_ids)
-            self._report(name, done, len(traces), f"{tokens} tokens")
-        self._report(name, len(traces), len(traces), "")
-        return found
+            traces[index] = prompts[index].answered(record.output_ids)
+            tokens += len(record.output_ids)
+            self._report(name, len(traces), len(prompts), f"{tokens} tokens")
+        return [traces[index] for index in range(len(prompts))]
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -120,13 +133,4 @@ class Answerer:
 
     @cached_property
     def _target(self) -> Model:
-        target = self._config.target
-        num_pages = pages(target.model) * target.max_sessions
-        dtype = getattr(torch, target.dtype)
-        return load_model(model_directory(target.model), dtype=dtype, device=target.device, num_pages=num_pages)
-
-
-def _request(trace: Trace) -> GenerationRequest:
-    return GenerationRequest(
-        tokens=trace.prompt_ids, prompt_length=trace.prompt_length, params=trace.params, choice=trace.choice
-    )
+        return load_target(self._config, self._config.target.max_sessions)

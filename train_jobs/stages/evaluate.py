@@ -11,19 +11,26 @@ from pathlib import Path
 import msgspec
 
 from core.bundle.store import Winner
+from core.draft_key import GENERAL
 from core.replay.promotion import Promotion, TaskPromotion, evidence, promote, promote_tasks
 from core.replay.replay import AcceptanceCounts, total
-from core.tasks import GENERAL
-from train_jobs.artefacts import WINNERS, Split, TaskAssignment, Winners, write_json
-from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, SINGLE_DRAFTS, TASK, draft_name
-from train_jobs.progress import Progress
-from train_jobs.scoring import ScoringJob, score_all
-from train_jobs.training_runs import base_runs
-from train_jobs.vocabularies import PromotedDraft, VocabularyChooser
-from train_jobs.workers import spread
-from train_jobs.workspace import Workspace
+from train_jobs.cluster.progress import Progress
+from train_jobs.cluster.workers import spread
+from train_jobs.config import RetrainConfig
+from train_jobs.drafts.candidates import BASE, CONTINUED, LIVE, MIXED, SINGLE_DRAFTS, TASK, draft_name
+from train_jobs.drafts.scoring import ScoringJob, score_all
+from train_jobs.drafts.training_runs import base_runs
+from train_jobs.drafts.vocabularies import PromotedDraft, VocabularyChooser
+from train_jobs.work.artefacts import WINNERS, Split, TaskAssignment, Winners, write_json
+from train_jobs.work.cached_step import settings_of
+from train_jobs.work.workspace import Workspace
 
+NEEDS = ("align",)
 _UNSEEN = "no held-out prompt is of this task, so its own draft could not be compared with {}, the best single draft"
+
+
+def inputs(config: RetrainConfig) -> list[object]:
+    return [settings_of(config.evaluate)]
 
 
 def run(work: Workspace, progress: Progress) -> None:
@@ -69,13 +76,13 @@ def _with_vocabularies(work: Workspace, winners: Winners, progress: Progress) ->
     ]
     promoted = [general, *own]
     with progress.stage("vocabularies", len(promoted)) as report:
-        found = dict(spread(VocabularyChooser, work.config.evaluate.worker, promoted, work, report))
-    shared = found[GENERAL]
+        winners_by_slot = dict(spread(VocabularyChooser, work.config.evaluate.worker, promoted, work, report))
+    shared = winners_by_slot[GENERAL]
     return msgspec.structs.replace(
         winners,
         general=shared,
         tasks={
-            slot: found.get(slot) or msgspec.structs.replace(winner, directory=shared.directory)
+            slot: winners_by_slot.get(slot) or msgspec.structs.replace(winner, directory=shared.directory)
             for slot, winner in winners.tasks.items()
         },
     )
@@ -100,7 +107,7 @@ class Judge:
         routed = {slot: task for task, slot in enumerate(self._tasks.routed)}
         held_out = {slot: task for slot, task in routed.items() if self._numbers(task)}
         challengers = {slot: self._challenger(slot, task) for slot, task in held_out.items()}
-        seen = {
+        gains = {
             slot: evidence(
                 self._counts(challengers[slot], slot, task),
                 self._counts(single.name, GENERAL, task),
@@ -109,36 +116,36 @@ class Judge:
             )
             for slot, task in held_out.items()
         }
-        judged = promote_tasks(seen, single.name)
+        judged = promote_tasks(gains, single.name)
         unseen = TaskPromotion(promoted=False, reason=_UNSEEN.format(single.name))
         tasks = dict[str, Winner]()
         for slot, task in routed.items():
             promoted, reason = judged.get(slot, unseen)
-            found = Promotion(challengers[slot] if promoted else single.name, reason)
+            promotion = Promotion(challengers[slot] if promoted else single.name, reason)
             rivals = [*kinds, *([LIVE] if slot in self._live.slots else []), TASK]
             owner = slot if promoted else GENERAL
-            tasks[slot] = self._winner(found, slot, task, owner, list(dict.fromkeys(rivals)))
-        earlier = {slot: known for slot, known in self._live.evidence.items() if slot in routed}
-        winners = Winners(tasks=tasks, general=general, evidence=earlier | seen)
+            tasks[slot] = self._winner(promotion, slot, task, owner, list(dict.fromkeys(rivals)))
+        earlier = {slot: evidence for slot, evidence in self._live.evidence.items() if slot in routed}
+        winners = Winners(tasks=tasks, general=general, evidence=earlier | gains)
         return msgspec.structs.replace(winners, acceptance=self._acceptance(winners))
 
     def _challenger(self, slot: str, task: int) -> str:
         """The task's new adapter, or the one in service if that is better than the new one beyond doubt."""
         if slot not in self._live.slots:
             return TASK
-        found = {kind: self._counts(kind, slot, task) for kind in (TASK, LIVE)}
-        return promote(found, self._prompts_of(task)).name
+        counts = {kind: self._counts(kind, slot, task) for kind in (TASK, LIVE)}
+        return promote(counts, self._prompts_of(task)).name
 
     def _winner(self, promotion: Promotion, slot: str, task: int | None, owner: str, kinds: Sequence[str]) -> Winner:
         """`owner` is the slot that the promoted candidate is of: this one, or `general`."""
         directory = self._drafts[self._name(promotion.name, owner, task)]
         compared = kinds if self._numbers(task) else ()
-        found = {kind: total(self._counts(kind, slot if kind in (TASK, LIVE) else GENERAL, task)) for kind in compared}
+        totals = {kind: total(self._counts(kind, slot if kind in (TASK, LIVE) else GENERAL, task)) for kind in compared}
         return Winner(
             directory=directory,
             decision=promotion.name,
             reason=promotion.reason + self._origin(slot, promotion.name),
-            scores={kind: counts.acceptance_rate for kind, counts in found.items()},
+            scores={kind: counts.acceptance_rate for kind, counts in totals.items()},
         )
 
     def _origin(self, slot: str, kind: str) -> str:

@@ -23,15 +23,21 @@ from core.errors import TooFewPrompts
 from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
 from core.tasks.embedding import Matrix, sentence_encoder
 from core.tasks.identity import Recognised, TaskCentroids, recognise
-from train_jobs.artefacts import CHANGES, SPLITS, Split, TaskAssignment, save_embeddings, write_json
+from train_jobs.cluster.progress import Progress, ReportProgress
+from train_jobs.cluster.workers import at_once, resources
 from train_jobs.config import RetrainConfig
-from train_jobs.in_memory import learns_in_memory
-from train_jobs.models import live_bundle, target_tokenizer
-from train_jobs.progress import Progress, ReportProgress
-from train_jobs.workers import at_once, resources
-from train_jobs.workspace import Workspace
+from train_jobs.work.artefacts import CHANGES, SPLITS, Split, TaskAssignment, save_embeddings, write_json
+from train_jobs.work.cached_step import settings_of
+from train_jobs.work.in_memory import learns_in_memory
+from train_jobs.work.models import live_bundle, target_tokenizer
+from train_jobs.work.workspace import Workspace
 
+NEEDS = ("collect",)
 _BLOCK = 128  # prompts embedded together; equal blocks in every run, so that sums are rounded alike
+
+
+def inputs(config: RetrainConfig) -> list[object]:
+    return [settings_of(config.partition)]
 
 
 def run(work: Workspace, progress: Progress) -> None:
@@ -59,8 +65,8 @@ def assign(
     partition: TaskPartition, texts: dict[Split, list[str]], embeddings: dict[Split, Matrix]
 ) -> dict[Split, list[int]]:
     """The task of every prompt by split."""
-    found = {split: partition.assign(texts[split], embeddings[split]).tolist() for split in SPLITS}
-    return found | {"train": partition.labels.tolist()}
+    labels = {split: partition.assign(texts[split], embeddings[split]).tolist() for split in SPLITS}
+    return labels | {"train": partition.labels.tolist()}
 
 
 def recognised(config: RetrainConfig, partition: TaskPartition, embeddings: Matrix) -> Recognised:
@@ -86,10 +92,10 @@ def _find(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> No
     partition = find_tasks(texts["train"], embeddings["train"], k=config.k, max_k=config.max_k)
     if learns_in_memory(work.config):  # names are published, and these are words of prompts
         partition = replace(partition, names=tuple(f"task-{label}" for label in range(partition.k)))
-    found = recognised(work.config, partition, embeddings["train"])
+    recognition = recognised(work.config, partition, embeddings["train"])
     save_embeddings(directory, embeddings)
-    write_json(directory / CHANGES, found.changes)
-    TaskAssignment.save(directory, replace(partition, names=found.names), assign(partition, texts, embeddings))
+    write_json(directory / CHANGES, recognition.changes)
+    TaskAssignment.save(directory, replace(partition, names=recognition.names), assign(partition, texts, embeddings))
 
 
 def _embed(work: Workspace, count: int, report: ReportProgress) -> None:
@@ -102,7 +108,7 @@ def _embed(work: Workspace, count: int, report: ReportProgress) -> None:
     Blocks(work).remove()  # those of a run that was interrupted
     worker, blocks = work.config.partition.worker, -(-count // _BLOCK)
     rows = [{"number": number} for number in range(count)]
-    found = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(
+    encoded = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(
         Encoder,
         fn_constructor_args=(work,),
         batch_size=None,
@@ -110,7 +116,7 @@ def _embed(work: Workspace, count: int, report: ReportProgress) -> None:
         **resources(worker),
     )
     done = 0
-    for batch in found.iter_batches(batch_size=None):
+    for batch in encoded.iter_batches(batch_size=None):
         done += len(batch["number"])
         report("embedding", done, count, "")
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from core.atomic_files import replace
 from core.bundle.store import publish
-from core.tasks import GENERAL
-from train_jobs.candidates import BASE, MIXED, draft_name
-from train_jobs.models import model_pair
-from train_jobs.progress import Progress
-from train_jobs.training_runs import base_runs
-from train_jobs.workspace import Workspace
+from core.draft_key import GENERAL
+from train_jobs.cluster.progress import Progress
+from train_jobs.config import RetrainConfig
+from train_jobs.drafts.candidates import BASE, MIXED, draft_name
+from train_jobs.drafts.training_runs import base_runs
+from train_jobs.work.cached_step import settings_of
+from train_jobs.work.models import model_pair
+from train_jobs.work.workspace import Workspace
+
+NEEDS = ("evaluate", "router")
+
+
+def inputs(config: RetrainConfig) -> list[object]:
+    return [str(config.bundles), settings_of(config.publish)]
 
 
 def run(work: Workspace, progress: Progress) -> None:

@@ -8,26 +8,32 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from core.confidence_intervals import compare
+from core.draft_key import GENERAL
 from core.replay.replay import AcceptanceCounts, total
-from core.tasks import GENERAL
-from train_jobs.artefacts import HELD_OUT, SPLITS
-from train_jobs.candidates import BASE, CONTINUED, LIVE, MIXED, TASK, draft_name
-from train_jobs.findings import Candidate, Findings, Pooled, PublishedFigures, SlotFindings
-from train_jobs.models import replay_terms
-from train_jobs.progress import Progress
+from train_jobs.cluster.progress import Progress
+from train_jobs.config import RetrainConfig
+from train_jobs.drafts.candidates import BASE, CONTINUED, LIVE, MIXED, TASK, draft_name
+from train_jobs.drafts.training_runs import planned_runs
 from train_jobs.report.page import write_report
-from train_jobs.stages import STAGES
-from train_jobs.training_runs import planned_runs
-from train_jobs.workspace import Workspace
+from train_jobs.work.artefacts import HELD_OUT, SPLITS
+from train_jobs.work.findings import Candidate, Findings, Pooled, PublishedFigures, SlotFindings
+from train_jobs.work.models import replay_terms
+from train_jobs.work.workspace import Workspace
 
+NEEDS = ("publish",)
 Counts = list[AcceptanceCounts]
+
+
+def inputs(_config: RetrainConfig) -> list[object]:
+    """All figures are of earlier stages."""
+    return []
 
 
 def run(work: Workspace, progress: Progress) -> None:
     """Write findings.json, the plots and report.html."""
     directory = work.steps["report"].start()
     with progress.stage("report", 1) as report:
-        seconds = {str(name): work.steps[name].seconds for name in STAGES[:-1]}
+        seconds = {name: step.seconds for name, step in work.steps.items() if name != "report"}
         write_report(findings(work, seconds), directory)
         report("page", 1, 1, "")
 
@@ -49,7 +55,7 @@ class _FindingsBuilder:
         self._traces = {split: work.traces(split) for split in SPLITS}
 
     def findings(self, seconds: Mapping[str, float]) -> Findings:
-        work, curves, drafts = self._work, self._work.curves(), self._work.drafts()
+        work, drafts = self._work, self._work.drafts()
         temperatures = {trace.params.temperature for trace in self._traces["test"]}
         return Findings(
             target=work.config.target.model,
@@ -62,9 +68,7 @@ class _FindingsBuilder:
             + [self._slot(GENERAL, None)],
             served=[self._published_figures(temperature) for temperature in sorted(temperatures)],
             routing=work.routing(),
-            pairs=curves.pairs,
-            ks=curves.ks,
-            losses=curves.losses,
+            ks=list(self._tasks.partition.scores),
             changes=work.task_changes(),
             runs=[drafts.curve(run.name) for run in planned_runs(work)],
             seconds=dict(seconds),
@@ -94,7 +98,7 @@ class _FindingsBuilder:
             by_kind.setdefault(kind, []).append(counts)
         return (
             [_candidate(kind, seed, counts, general, prompts) for kind, seed, counts in candidates],
-            [_pooled(kind, found, general, by_kind[BASE], prompts) for kind, found in by_kind.items()],
+            [_pooled(kind, seeds, general, by_kind[BASE], prompts) for kind, seeds in by_kind.items()],
         )
 
     def _candidates(self, slot: str) -> list[tuple[str, int | None]]:
@@ -163,16 +167,16 @@ def _candidate(
 
 
 def _pooled(
-    kind: str, found: Sequence[Counts], general: Counts, bases: Sequence[Counts], prompts: Sequence[tuple[int, ...]]
+    kind: str, seeds: Sequence[Counts], general: Counts, bases: Sequence[Counts], prompts: Sequence[tuple[int, ...]]
 ) -> Pooled:
     """All seeds of a kind together; a bootstrap sample draws a prompt with all its seeds."""
-    counts = [count for of_seed in found for count in of_seed]
-    whole, repeated = total(counts), list(prompts) * len(found)
+    counts = [count for of_seed in seeds for count in of_seed]
+    whole, repeated = total(counts), list(prompts) * len(seeds)
     base = [count for of_seed in bases for count in of_seed]
     return Pooled(
         name=kind,
         acceptance_rate=whole.acceptance_rate,
         tokens_per_pass=whole.tokens_per_pass,
-        versus_general=None if kind == GENERAL else compare(counts, general * len(found), repeated),
+        versus_general=None if kind == GENERAL else compare(counts, general * len(seeds), repeated),
         versus_base=compare(counts, base, repeated) if kind in (CONTINUED, MIXED, TASK) else None,
     )

@@ -1,4 +1,4 @@
-"""Stage 4, router: the task classifier, trained on the tasks that the partition found, and compared with baselines.
+"""Stage 4, router: the task classifier, trained on the tasks that the partition found.
 
 Many training prompts are reworded. The rules that reword prompts for the threshold and for the report are different
 ones. If all prompts are one task, there is nothing to route and no router is made.
@@ -7,39 +7,40 @@ ones. If all prompts are one task, there is nothing to route and no router is ma
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import ray
 
-from core.tasks import GENERAL
-from core.tasks.classifier import Network, TaskClassifier
-from core.tasks.classifier_training import Build, ClassifierRecipe, Example, accuracy, train_classifier, winner
+from core.draft_key import GENERAL
+from core.tasks.classifier import TaskClassifier
+from core.tasks.classifier_training import ClassifierRecipe, Example, accuracy, train_classifier, winner
 from core.tasks.clustering import TaskPartition
 from core.tasks.embedding import sentence_encoder
 from core.tasks.rewording_rules import AUGMENTING, VALIDATING
 from core.text.tokenizer import Tokenizer
 from core.traces.store import Trace
-from train_jobs.artefacts import ROUTING, write_json
-from train_jobs.config import RetrainConfig, RouterConfig
-from train_jobs.findings import ClassifierFigures, Routing
-from train_jobs.labelled_prompts import GeneralPrompts, LabelledPrompt, general_prompts, of_traces, reworded
-from train_jobs.models import target_tokenizer
-from train_jobs.progress import Progress, ReportProgress
-from train_jobs.router_baselines import BERT_LEARNING_RATE, BertMini, NearestCentroid, milliseconds
-from train_jobs.workers import resources
-from train_jobs.workspace import Workspace
+from train_jobs.cluster.progress import Progress, ReportProgress
+from train_jobs.cluster.workers import resources
+from train_jobs.config import RetrainConfig
+from train_jobs.prompts.labelled import GeneralPrompts, LabelledPrompt, general_prompts, of_traces, reworded
+from train_jobs.work.artefacts import ROUTING, write_json
+from train_jobs.work.cached_step import fingerprint, settings_of
+from train_jobs.work.findings import ClassifierFigures, Routing
+from train_jobs.work.models import target_tokenizer
+from train_jobs.work.workspace import Workspace
 
+NEEDS = ("partition",)
 OnStep = Callable[[int, int, str], None]  # done, total, note
-_ROUTER, _BERT, _CENTROID = "router", "BERT-mini", "nearest centroid"
 _VALIDATION_SHARE = 0.1
 _REWORDINGS = 2  # of every training prompt
-_TIMED = 200  # prompts
+_TIMED, _WARM_UP = 200, 3  # prompts
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +51,10 @@ class RouterData(NamedTuple):
     train: list[Trace]
     labels: list[int]
     test: list[Trace]
+
+
+def inputs(config: RetrainConfig) -> list[object]:
+    return [settings_of(config.router), fingerprint(config.router.general)]
 
 
 def run(work: Workspace, progress: Progress) -> None:
@@ -77,81 +82,69 @@ def fit_router(config: RetrainConfig, data: RouterData, directory: Path, on_step
     On one thread the same inputs give the same bytes. Raises `ConfigError` for a model or a file of general prompts
     that cannot be read.
     """
-    tokenizer, partition = target_tokenizer(config), data.partition
-    nearest = NearestCentroid(sentence_encoder(config.partition.embedder), partition)
-    general = general_prompts(config.router.general, config.router.general_prompts, tokenizer)
-    known = of_traces(data.train, [partition.names[label] for label in data.labels], tokenizer)
-    trained = _trained(config.router, _datasets(known, general, tokenizer), tokenizer, on_step)
-    trained[_ROUTER].save(directory)
-    tasks = nearest.names([tokenizer.prompt_text(trace.prompt_ids) for trace in data.test])
-    test = of_traces(data.test, tasks, tokenizer)
-    reworded_test = reworded(test, 2, VALIDATING, tokenizer)
-    figures = [_classifier_figures(name, classifier, test, reworded_test) for name, classifier in trained.items()]
-    if config.router.baselines:
-        figures.append(_centroid_figures(nearest, test, reworded_test))
+    settings, tokenizer, partition = config.router, target_tokenizer(config), data.partition
+    encode = sentence_encoder(config.partition.embedder)
+    general = general_prompts(settings.general, tokenizer)
+    train = of_traces(data.train, [partition.names[label] for label in data.labels], tokenizer)
+    learned, validation = (_examples(prompts) for prompts in _datasets(train, general, tokenizer))
+    recipe = ClassifierRecipe(steps=settings.steps, batch=settings.batch, longest=settings.longest)
+    router = train_classifier(
+        learned,
+        validation,
+        tokenizer.num_valid,
+        recipe,
+        on_step=lambda step: on_step(step, settings.steps, "router"),
+    )
+    _log.info("router: %.3f of %d validation prompts right", accuracy(router, validation), len(validation))
+    router.save(directory)
+    texts = [tokenizer.prompt_text(trace.prompt_ids) for trace in data.test]
+    labels = partition.assign(texts, encode(texts)).tolist()
+    test = of_traces(data.test, [partition.names[label] for label in labels], tokenizer)
     classes = [*partition.names, GENERAL]
-    confusion = _confusion(trained[_ROUTER], test + general.test, classes)
-    return Routing(classes=classes, confusion=confusion, classifiers=figures)
+    return Routing(
+        classes=classes,
+        confusion=_confusion(router, test + general.test, classes),
+        classifiers=[_figures(router, test, reworded(test, 2, VALIDATING, tokenizer))],
+    )
 
 
 def _datasets(
-    known: list[LabelledPrompt], general: GeneralPrompts, tokenizer: Tokenizer
+    train: list[LabelledPrompt], general: GeneralPrompts, tokenizer: Tokenizer
 ) -> tuple[list[LabelledPrompt], list[LabelledPrompt]]:
     """Training and validation prompts, each set with rewordings by its own rules."""
-    known = Random(0).sample(known, len(known))
-    num_validation = round(_VALIDATION_SHARE * len(known))
-    learned, validation = list(known[num_validation:]), known[:num_validation] + general.validation
+    shuffled = Random(0).sample(train, len(train))
+    num_validation = round(_VALIDATION_SHARE * len(train))
+    learned, validation = shuffled[num_validation:], shuffled[:num_validation] + general.validation
     for seed in range(_REWORDINGS):
-        learned += reworded(known[num_validation:], seed, AUGMENTING, tokenizer)
+        learned = learned + reworded(shuffled[num_validation:], seed, AUGMENTING, tokenizer)
     # each general prompt once: with as many copies as a task gets, prompts a little unlike a task's go to `general`
     learned += general.train[::2] + reworded(general.train[1::2], 0, AUGMENTING, tokenizer)
     return learned, validation + reworded(validation, 1, VALIDATING, tokenizer)
 
 
-def _trained(
-    settings: RouterConfig,
-    datasets: tuple[list[LabelledPrompt], list[LabelledPrompt]],
-    tokenizer: Tokenizer,
-    on_step: OnStep,
-) -> dict[str, TaskClassifier]:
-    """The router and, if baselines are wanted, BERT-mini, trained on the same examples for the same steps."""
-    recipe = ClassifierRecipe(steps=settings.steps, batch=settings.batch, longest=settings.longest)
-    kinds: dict[str, tuple[Build, ClassifierRecipe]] = {_ROUTER: (Network, recipe)}
-    if settings.baselines:
-        kinds[_BERT] = (BertMini, replace(recipe, learning_rate=BERT_LEARNING_RATE))
-    learned, validation = (_examples(prompts) for prompts in datasets)
-    trained, total = {}, settings.steps * len(kinds)
-    for before, (name, (build, of_kind)) in zip(range(0, total, settings.steps), kinds.items(), strict=True):
-        report = partial(_report_step, on_step, before, total, name)
-        found = train_classifier(learned, validation, tokenizer.num_valid, of_kind, build=build, on_step=report)
-        _log.info("%s: %.3f of %d validation prompts right", name, accuracy(found, validation), len(validation))
-        trained[name] = found
-    return trained
-
-
-def _report_step(on_step: OnStep, before: int, total: int, note: str, step: int) -> None:
-    on_step(before + step, total, note)
-
-
-def _classifier_figures(
-    name: str, classifier: TaskClassifier, test: list[LabelledPrompt], reworded_test: list[LabelledPrompt]
+def _figures(
+    router: TaskClassifier, test: list[LabelledPrompt], reworded_test: list[LabelledPrompt]
 ) -> ClassifierFigures:
-    p50, p99 = milliseconds(classifier.predict, [prompt.ids for prompt in test[:_TIMED]])
-    agreement, on_reworded = (accuracy(classifier, _examples(prompts)) for prompts in (test, reworded_test))
-    return ClassifierFigures(name=name, agreement=agreement, reworded=on_reworded, p50_ms=p50, p99_ms=p99)
+    p50, p99 = milliseconds(router.predict, [prompt.ids for prompt in test[:_TIMED]])
+    agreement, on_reworded = (accuracy(router, _examples(prompts)) for prompts in (test, reworded_test))
+    return ClassifierFigures(name="router", agreement=agreement, reworded=on_reworded, p50_ms=p50, p99_ms=p99)
 
 
-def _centroid_figures(
-    nearest: NearestCentroid, test: list[LabelledPrompt], reworded_test: list[LabelledPrompt]
-) -> ClassifierFigures:
-    p50, p99 = milliseconds(nearest, [prompt.text for prompt in test[:_TIMED]])
-    agreement, on_reworded = (_share_right(nearest, prompts) for prompts in (test, reworded_test))
-    return ClassifierFigures(name=_CENTROID, agreement=agreement, reworded=on_reworded, p50_ms=p50, p99_ms=p99)
+def milliseconds(classify: Callable[[Sequence[int]], object], prompts: Sequence[Sequence[int]]) -> tuple[float, float]:
+    """p50 and p99 of the time per prompt, one prompt per call, on one thread."""
+    import torch
 
-
-def _share_right(nearest: NearestCentroid, prompts: list[LabelledPrompt]) -> float:
-    predicted = nearest.names([prompt.text for prompt in prompts])
-    return sum(name == prompt.task for name, prompt in zip(predicted, prompts, strict=True)) / len(prompts)
+    threads, durations = torch.get_num_threads(), list[float]()
+    torch.set_num_threads(1)
+    try:
+        for prompt in [*prompts[:_WARM_UP], *prompts]:
+            began = time.perf_counter()
+            classify(prompt)
+            durations.append(1e3 * (time.perf_counter() - began))
+    finally:
+        torch.set_num_threads(threads)
+    p50, p99 = np.percentile(durations[-len(prompts) :], (50, 99)).tolist()
+    return p50, p99
 
 
 def _confusion(router: TaskClassifier, prompts: list[LabelledPrompt], classes: list[str]) -> list[list[int]]:

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from core.confidence_intervals import Difference, compare
 from core.distill.alignment import Alignment, AlignmentRecipe, OnStep, TrainingStep, align, rate
 from core.distill.dataset import DistillationSet, distil
-from core.distill.learner import kl_loss, lk_loss
+from core.distill.losses import kl_loss, lk_loss
 from core.errors import ConfigError
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.model.causal_lm import CausalLM

@@ -17,10 +17,10 @@ from transformers import AutoModelForCausalLM, GgufConfig
 from core.generation import GenerationRequest, Run
 from core.gguf.reading import GgufFile
 from core.grammar.building import of_choice, of_json_schema
+from core.grammar.calls import Tool, calls_grammar
 from core.model.causal_lm import CausalLM, load_model
 from core.model.tensor_views import TensorCheckpoint
 from core.model_names import locate
-from core.parsing.calls_grammar import Tool, calls_grammar
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from core.verify.engine import VerifyConfig, VerifyEngine

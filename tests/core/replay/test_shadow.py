@@ -14,12 +14,20 @@ import torch
 from pyarrow import parquet
 
 from core.bundle.store import open_live, open_version, publish, show
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import BUNDLE_DIR, DRAFT_DIR
 from core.model.causal_lm import CausalLM, load_draft_model
 from core.replay.replay import AcceptanceCounts, score_draft, total
-from core.replay.shadow import Drawn, Measured, Serving, draw, foreign_to, replayed, shadow
-from core.tasks import GENERAL
+from core.replay.shadow import (
+    ServedBundle,
+    ServedCounts,
+    TraceSample,
+    draw,
+    foreign_to,
+    replayed,
+    shadow,
+)
 from core.traces.store import TraceStore
 from tests.core.bundle.bundles import NAMES
 from tests.core.family_records import TERMS
@@ -35,8 +43,8 @@ def load(directory: Path | None) -> CausalLM:
 
 
 @cache
-def shipped() -> Serving:
-    return Serving.of(open_version(BUNDLE_DIR, SHIPPED))
+def shipped() -> ServedBundle:
+    return ServedBundle.of(open_version(BUNDLE_DIR, SHIPPED))
 
 
 def test_a_bundle_differs_from_itself_by_nothing_and_each_draft_is_loaded_once() -> None:
@@ -79,7 +87,7 @@ def test_prompts_of_a_task_with_an_adapter_go_there_and_others_to_the_general_sl
 def test_a_worse_adapter_shows_with_an_interval_below_zero_on_its_own_task_alone(tmp_path: Path) -> None:
     root = copied(tmp_path / "bundles")
     worse = with_a_worse_adapter(root, tmp_path / "worse")
-    candidate, before = (Serving.of(open_version(root, version)) for version in (worse.version, SHIPPED))
+    candidate, before = (ServedBundle.of(open_version(root, version)) for version in (worse.version, SHIPPED))
     seen: list[int] = []
     found = shadow(candidate, before, traces(), TERMS, load, seen.append)
     assert found.whole.verdict == "worse"
@@ -97,7 +105,7 @@ def test_a_worse_adapter_shows_with_an_interval_below_zero_on_its_own_task_alone
 
 
 def test_without_a_bundle_the_unadapted_draft_serves_and_no_router_is_asked() -> None:
-    bare = Serving.of(None)
+    bare = ServedBundle.of(None)
     assert bare.router is None
     assert {bare.route(trace.prompt_ids, 6) for trace in traces()} == {(GENERAL, None)}
     found = shadow(shipped(), bare, traces(), TERMS, load)
@@ -110,36 +118,36 @@ def test_what_the_service_measured_is_of_its_drafts_where_the_trace_tells() -> N
     silent = [msgspec.structs.replace(trace, sources=None) for trace in traces()[:1]]
     found = shadow(shipped(), shipped(), [*silent, *traces()[1:]], TERMS, load)
     count = len(traces()) - 1
-    assert found.whole.measured == Measured(count, 10 * count, 4 * count)
+    assert found.whole.measured == ServedCounts(count, 10 * count, 4 * count)
     assert sum(part.measured.accepted for part in found.tasks) == 4 * count
 
 
 # ---- which traces
 
 
-def drawn(directory: Path, since: float = NOW - 60.0, most: int = 100) -> Drawn:
+def drawn(directory: Path, since: float = NOW - 60.0, most: int = 100) -> TraceSample:
     foreign = foreign_to(show(BUNDLE_DIR, SHIPPED), BUNDLE_DIR, TERMS)
     return draw(TraceStore(directory), since, most, foreign)
 
 
 def test_an_empty_store_has_nothing(tmp_path: Path) -> None:
-    assert drawn(tmp_path / "none") == Drawn([], 0, 0, 0, 0)
+    assert drawn(tmp_path / "none") == TraceSample([], 0, 0, 0, 0)
 
 
 def test_only_traces_of_the_period_are_drawn(tmp_path: Path) -> None:
     ends = [NOW - 3600, NOW - 61, NOW - 59, NOW]
     kept = [msgspec.structs.replace(traces()[0], ended_at=ended) for ended in ends]
     TraceStore(tmp_path).append(kept)
-    assert drawn(tmp_path) == Drawn(kept[2:], 2, 0, 0, 0)
-    assert drawn(tmp_path, 0.0).found == 4
+    assert drawn(tmp_path) == TraceSample(kept[2:], 2, 0, 0, 0)
+    assert drawn(tmp_path, 0.0).matching == 4
 
 
 def test_files_written_before_the_period_are_not_read(tmp_path: Path) -> None:
     TraceStore(tmp_path).append(traces())
     [shard] = TraceStore(tmp_path).shards()
     shard.rename(tmp_path / f"{int((NOW - 120) * 1e9):020d}{shard.name[20:]}")
-    assert drawn(tmp_path).found == 0
-    assert drawn(tmp_path, NOW - 180).found == len(traces())
+    assert drawn(tmp_path).matching == 0
+    assert drawn(tmp_path, NOW - 180).matching == len(traces())
 
 
 def test_of_many_traces_some_of_all_are_drawn_the_same_every_time(tmp_path: Path) -> None:
@@ -147,7 +155,7 @@ def test_of_many_traces_some_of_all_are_drawn_the_same_every_time(tmp_path: Path
     TraceStore(tmp_path).append(many)
     found = drawn(tmp_path, most=100)
     choices = [trace.choice for trace in found.traces]
-    assert found.found == 400
+    assert found.matching == 400
     assert len(set(choices)) == 100
     assert 15 < sum(choice < 100 for choice in choices) < 35
     assert drawn(tmp_path, most=100) == found
@@ -172,7 +180,7 @@ def test_traces_of_other_models_are_counted_and_left_out(tmp_path: Path) -> None
     is_foreign = foreign_to(show(root, SHIPPED), root, TERMS)
     assert [name for name, trace in foreign.items() if not is_foreign(trace)] == []
     found = draw(TraceStore(tmp_path / "traces"), NOW - 60, 100, is_foreign)
-    assert found == Drawn([good, without], 2, len(foreign), len(incomplete), 0)
+    assert found == TraceSample([good, without], 2, len(foreign), len(incomplete), 0)
 
 
 def test_a_file_of_other_dice_is_counted_and_left_out(tmp_path: Path) -> None:
@@ -187,7 +195,7 @@ def test_a_file_of_other_dice_is_counted_and_left_out(tmp_path: Path) -> None:
     named(other, len(rows))
     store.append(traces()[2:])
     found = drawn(tmp_path)
-    assert (found.found, found.unreadable) == (len(traces()) - 2, 1)
+    assert (found.matching, found.unreadable) == (len(traces()) - 2, 1)
 
 
 def named(file: Path, rows: int) -> None:

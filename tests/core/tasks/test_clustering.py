@@ -14,7 +14,7 @@ from core.errors import ConfigError
 from core.tasks.clustering import TaskPartition, find_tasks
 from core.tasks.embedding import PACKAGED, Encode, Matrix, clean, sentence_encoder, unit
 from core.tasks.names import task_names, telling_words
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 TRAIN, HELD_OUT = 200, 50
 SUBSETS = [(2, 3), (1, 2, 4), (0, 1, 2, 3, 4, 5)]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.draft_key import GENERAL
 from core.sampling.params import SamplingParams
-from core.tasks import GENERAL
 from core.tasks.drift import BINS, Drift, Limits, Observation, distances, measure, stability_index
 from core.tasks.identity import TaskCentroids
 from core.traces.store import Proposals, Trace

@@ -8,7 +8,7 @@ import pytest
 
 from core.tasks.rewording import reword
 from core.tasks.rewording_rules import AUGMENTING, VALIDATING, LanguageRules, Rules
-from train_jobs.family.corpora import TASKS, items
+from tests.family.corpora import TASKS, items
 
 PROMPTS = [item.prompt for task in TASKS for item in items(task, 40, seed=5)]
 SEEDS = range(60)

@@ -73,7 +73,7 @@ def test_long_traces_make_shards_of_fewer(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_full_queue_takes_no_more_and_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = TraceQueue(flush_records=100, most=2)
+    queue = TraceQueue(flush_records=100, limit=2)
     assert [queue.add(trace(number)) for number in range(3)] == [None, None, "dropped_queue_full"]
     assert queue.due_in() == 0
     assert len(queue.take()) == 2
@@ -139,7 +139,7 @@ class StuckStore(TraceStore):
 
 def test_a_disk_that_hangs_costs_what_the_queue_cannot_hold(tmp_path: Path) -> None:
     store = StuckStore(tmp_path)
-    writer = TraceWriter(store, TraceQueue(flush_records=1, most=3))
+    writer = TraceWriter(store, TraceQueue(flush_records=1, limit=3))
     writer.add(trace(0))
     assert store.reached.wait(60)
     for number in range(1, 6):

@@ -19,7 +19,7 @@ from core.grammar import matching
 from core.grammar.building import of_choice, of_json_schema, of_lark, of_regex
 from core.sampling.params import SamplingParams
 from core.verify.engine import VerifyConfig, VerifyEngine
-from core.verify.sources import LookupConfig
+from core.verify.sources import DEFAULT
 from core.wire.messages import Propose
 from tests.core.test_speculation import LETTERS, PADDING, WordyModel
 from tests.core.toy import Clock, ToyModel
@@ -27,7 +27,7 @@ from tests.core.toy_tokenizer import END_OF_TURN, EOS, byte_level
 from tests.examples import examples
 
 CALL, MARK, WORD = "<call>", "[MARK]", "stop it"
-EVERYTHING = VerifyConfig(prefill_chunk=4, lookup=LookupConfig(without_owner=True))
+EVERYTHING = VerifyConfig(prefill_chunk=4, lookup={**DEFAULT, "answers": {"without_owner": True}})
 PROMPT = (40, 41, 42)
 
 
@@ -165,7 +165,7 @@ def test_whoever_proposes_in_a_grammar_nothing_fails_and_nothing_changes(
         predicted = structs.replace(request, prediction=tuple(prediction))
         assert answered(engine, predicted, drafting(tokens, steps)) == truth
         assert answered(engine, predicted) == truth  # also from the answers before
-    forced = new_engine(VerifyConfig(lookup=LookupConfig(own_text=False, remembered_tokens=0)))
+    forced = new_engine(VerifyConfig(lookup={"grammar": {}}))
     assert answered(forced, request) == truth
 
 

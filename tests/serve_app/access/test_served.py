@@ -29,7 +29,7 @@ pytestmark = pytest.mark.cluster
 
 CONFIG = """
 name: guarded
-target: {{model: "family:target", threads: 1, compiled: false}}
+target: {{model: "family:target", threads: 1, decoder: torch}}
 draft: {{model: "family:draft"}}
 ingress: {{keys: {{file: {keys}}}, limits: {{requests_per_minute: 1000, tokens_per_minute: 1000000}}}}
 """

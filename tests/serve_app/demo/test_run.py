@@ -21,8 +21,8 @@ from serve_app.demo.questions import Question, questions
 from serve_app.demo.run import Demo, report, summary
 from serve_app.demo.table import DemoTable, Outcome
 from serve_app.deployments.models.served_models import ServedModels
+from tests.family.corpora import TASKS
 from tests.serve_app.command import Command
-from train_jobs.family.corpora import TASKS
 
 FAMILY = ServedModels(load_config("family"))
 CHAT_TASKS = ("maths", "python", "instructions", "chat", "chinese")

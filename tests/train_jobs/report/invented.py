@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from random import Random
 
 from core.confidence_intervals import Difference
-from train_jobs.findings import (
+from core.tasks.clustering import KScore
+from train_jobs.work.findings import (
     Candidate,
     ClassifierFigures,
     Findings,
-    KPoint,
-    LossPoint,
-    PairsPoint,
     Pooled,
     PublishedFigures,
     Routing,
@@ -46,12 +44,7 @@ def invented(seeds: Sequence[int] = (0, 1, 2), tasks: dict[str, str | None] | No
         slots=[*slots, _slot(rng, "all", None, 0.4123, seeds)],
         served=[PublishedFigures(**_served(0.0, 0.547, 2.713)), PublishedFigures(**_served(1.0, 0.468, 2.286))],
         routing=_routing(rng, [*named, "general"]),
-        pairs=[PairsPoint(2**n, 0.31 + 0.013 * n, 0.31 + 0.013 * n - 0.09 / n, 0.36) for n in range(6, 14)],
-        ks=[_k_point(k) for k in range(1, 11)],
-        losses=[
-            LossPoint("kl", [0.511, 0.508, 0.514], None),
-            LossPoint("lk", [0.522, 0.519, 0.521], _difference(0.521, 0.511, 0.006)),
-        ],
+        ks=[KScore(k, 0.18 + 0.025 * min(k, 7), 0.02 + 0.004 * k, 0.98 - 0.06 * max(0, k - 6)) for k in range(2, 11)],
         runs=_runs(rng, len(named), seeds),
         seconds={
             "collect": 71.2,
@@ -123,15 +116,8 @@ def _routing(rng: Random, classes: list[str]) -> Routing:
         confusion=confusion,
         classifiers=[
             ClassifierFigures(name="router", agreement=0.9812, reworded=0.9547, p50_ms=0.412, p99_ms=1.268),
-            ClassifierFigures(name="BERT-mini", agreement=0.9634, reworded=0.9171, p50_ms=2.944, p99_ms=4.031),
-            ClassifierFigures(name="nearest centroid", agreement=1.0, reworded=0.9418, p50_ms=7.316, p99_ms=11.87),
         ],
     )
-
-
-def _k_point(k: int) -> KPoint:
-    fits = (None, None, None) if k == 1 else (0.18 + 0.025 * min(k, 7), 0.02 + 0.004 * k, 0.98 - 0.06 * max(0, k - 6))
-    return KPoint(k, *fits, 0.47 + 0.013 * min(k, 6) if k in (1, 2, 4, 6, 8) else None)
 
 
 def _runs(rng: Random, tasks: int, seeds: Sequence[int]) -> list[RunTime]:

@@ -11,16 +11,16 @@ import pytest
 
 from core.bundle.manifest import Evidence, Manifest
 from core.bundle.store import Winner, publish
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.embedding import Matrix, unit
 from core.tasks.identity import TaskChange
 from tests.core.bundle.bundles import adapter
-from train_jobs.artefacts import SPLITS, Split
 from train_jobs.config import RetrainConfig
-from train_jobs.models import model_pair
-from train_jobs.stages import partition
+from train_jobs.stages import open_workspace, partition
 from train_jobs.stages.align import live_drafts
-from train_jobs.workspace import Workspace
+from train_jobs.work.artefacts import SPLITS, Split
+from train_jobs.work.models import model_pair
+from train_jobs.work.workspace import Workspace
 
 AXES = {"maths": 0, "chemistry": 1, "code": 2}
 FIRST = {"maths": "add the numbers carefully", "chemistry": "balance this reaction"}
@@ -34,11 +34,11 @@ def partitioned(directory: Path, words: Mapping[str, str], **changes: Any) -> Wo
         "draft": "family:draft",
         "work": directory / "-".join(words),
         "bundles": directory / "bundles",
-        "collect": {"family": 60},
+        "collect": {"files": ["prompts.jsonl"]},
         "partition": {"embedder": "one", "k": len(words), "max_k": 2},
         "align": {"base_steps": 0},
     }
-    work = Workspace(RetrainConfig.model_validate(settings | changes))
+    work = open_workspace(RetrainConfig.model_validate(settings | changes))
     work.steps["partition"].start()
     texts: dict[Split, list[str]] = {
         split: [f"{text} {number}" for text in words.values() for number in range(50)] for split in SPLITS
@@ -107,7 +107,7 @@ def test_what_is_live_is_no_input_of_a_stage(tmp_path: Path) -> None:
     """Or a retraining would not be done once it has published."""
     work = partitioned(tmp_path, FIRST)
     published(work, tmp_path)
-    again = Workspace(work.config)
+    again = open_workspace(work.config)
     assert again.steps["partition"].done
     assert {name: step.key for name, step in again.steps.items()} == {
         name: step.key for name, step in work.steps.items()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from core.draft_key import GENERAL
 from core.replay.replay import AcceptanceCounts
-from core.tasks import GENERAL
 from core.traces.store import parquet_of
 from tests.train_jobs.stages.test_partition import FIRST, partitioned
 from tests.train_jobs.watching import answers
-from train_jobs.artefacts import CURVES, LIVE, SPLITS, WINNERS, LiveDrafts, StudyCurves, TaskAssignment, write_json
-from train_jobs.candidates import CONTINUED, MIXED
-from train_jobs.findings import RunTime
+from train_jobs.drafts.candidates import CONTINUED, MIXED
+from train_jobs.drafts.training_runs import planned_runs
 from train_jobs.report.page import write_report
 from train_jobs.stages.evaluate import Judge, candidate_jobs
 from train_jobs.stages.report import findings
-from train_jobs.training_runs import planned_runs
-from train_jobs.workspace import Workspace
+from train_jobs.work.artefacts import LIVE, SPLITS, WINNERS, LiveDrafts, TaskAssignment, write_json
+from train_jobs.work.findings import RunTime
+from train_jobs.work.workspace import Workspace
 
 
 def evaluated(directory: Path) -> Workspace:
@@ -42,7 +42,6 @@ def evaluated(directory: Path) -> Workspace:
         )
     winners = Judge(work, {job.name: job.draft for job in jobs}).winners()
     write_json(work.steps["evaluate"].directory / WINNERS, winners)
-    write_json(work.steps["study"].start() / CURVES, StudyCurves(pairs=[], ks=[], losses=[]))
     return work
 
 

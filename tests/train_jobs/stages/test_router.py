@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import TARGET_DIR
 from core.sampling.params import SamplingParams
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.tasks.clustering import TaskPartition, find_tasks
 from core.tasks.embedding import PACKAGED, sentence_encoder
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from core.traces.store import Trace
+from tests.family.corpora import items
+from tests.family.prompts import write_general
 from train_jobs.config import RetrainConfig
-from train_jobs.family.corpora import items
-from train_jobs.findings import Routing
-from train_jobs.stages.router import RouterData, fit_router
+from train_jobs.stages.router import RouterData, fit_router, milliseconds
+from train_jobs.work.findings import Routing
 
 TASKS = ("chinese", "logic")
-SMALL = {"steps": 70, "batch": 32, "longest": 24, "general_prompts": 120, "baselines": False}
+SMALL = {"steps": 70, "batch": 32, "longest": 24}
 
 
 class Stage(NamedTuple):
@@ -68,7 +71,7 @@ def config(**router: Any) -> RetrainConfig:
         "draft": "family:draft",
         "work": "work",
         "bundles": "bundles",
-        "collect": {"family": 60},
+        "collect": {"files": ["prompts.jsonl"]},
         "partition": {"embedder": PACKAGED},
         "router": SMALL | router,
     }
@@ -87,7 +90,8 @@ def fitted(stage: Stage, to: Path, **router: Any) -> Fitted:
 
 @pytest.fixture(scope="module")
 def small(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    return fitted(stage, tmp_path_factory.mktemp("router"))
+    directory = tmp_path_factory.mktemp("router")
+    return fitted(stage, directory / "router", general=write_general(directory / "general.jsonl", 200))
 
 
 @pytest.mark.thorough
@@ -130,23 +134,20 @@ def test_the_same_inputs_give_the_same_bytes(stage: Stage, tmp_path: Path) -> No
 
 
 def test_without_general_prompts_the_threshold_is_the_lowest(stage: Stage, tmp_path: Path) -> None:
-    routing = fitted(stage, tmp_path, steps=2, general=None).routing
+    routing = fitted(stage, tmp_path, steps=2).routing
     assert TaskClassifier.load(tmp_path).config.threshold == 0.6
     assert not any(routing.confusion[-1])
 
 
-@pytest.mark.soak
-def test_baselines_stand_beside_it(stage: Stage, tmp_path: Path) -> None:
-    routing, _, reports = fitted(stage, tmp_path, steps=2, batch=4, baselines=True)
-    assert [classifier.name for classifier in routing.classifiers] == ["router", "BERT-mini", "nearest centroid"]
-    assert routing.classifiers[-1].agreement == 1.0  # it is the partition's own assignment
-    assert routing.classifiers[-1].reworded > 0.8
-    assert [(done, note) for done, _, note in reports] == [
-        (1, "router"),
-        (2, "router"),
-        (3, "BERT-mini"),
-        (4, "BERT-mini"),
-    ]
+def test_every_prompt_is_timed_by_a_call_of_its_own_on_one_thread() -> None:
+    calls: list[tuple[Sequence[int], int]] = []
+    threads = torch.get_num_threads()
+    prompts = [[number] for number in range(20)]
+    p50, p99 = milliseconds(lambda prompt: calls.append((prompt, torch.get_num_threads())), prompts)
+    assert 0 < p50 <= p99
+    assert [prompt for prompt, _ in calls[-20:]] == prompts
+    assert {count for _, count in calls} == {1}
+    assert torch.get_num_threads() == threads
 
 
 def test_general_prompts_come_from_a_file(stage: Stage, tmp_path: Path) -> None:
@@ -154,8 +155,8 @@ def test_general_prompts_come_from_a_file(stage: Stage, tmp_path: Path) -> None:
     lines: list[dict[str, Any]] = [{"prompt": f"Something about trains, number {n}."} for n in range(8)]
     lines += [{"messages": [{"role": "user", "content": f"And birds {n}?"}]} for n in range(2)]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    routing = fitted(stage, tmp_path / "router", steps=2, general=str(file)).routing
+    routing = fitted(stage, tmp_path / "router", steps=2, general=file).routing
     assert sum(routing.confusion[-1]) == 2
     file.write_text(json.dumps(lines[0]))
     with pytest.raises(ConfigError, match="at least 5"):
-        fitted(stage, tmp_path / "router", steps=2, general=str(file))
+        fitted(stage, tmp_path / "router", steps=2, general=file)

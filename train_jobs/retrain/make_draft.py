@@ -1,0 +1,240 @@
+"""`taskspec draft make`: a draft for a target that has none, made from the target and aligned on its own answers.
+
+The answers are those of the collect stage. Without a shape in the configuration, drafts of several numbers of layers
+are trained for a short while. Each is replayed with its head cut to several sizes, and the cost of every shape is
+measured beside the target's passes: the shape with the most expected tokens per second is trained in full.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from core.atomic_files import ASIDE
+from core.distill.draft_making import evenly, make_from_layers, make_narrow
+from core.errors import ConfigError
+from core.model.base import Model
+from core.model.config import ModelConfig
+from core.model.draft_vocabulary import DraftVocabulary, most_frequent
+from core.model_names import hub_id, locate
+from core.policy.cost_model import PassCosts
+from core.policy.rerouting import expected_tokens, token_rate
+from core.replay.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, score_draft, total
+from core.replay.vocabulary_size import score_vocabularies, seconds_per_token
+from train_jobs.cluster.progress import Progress
+from train_jobs.config import RetrainConfig
+from train_jobs.drafts.loading import load_draft, target_costs
+from train_jobs.drafts.training_runs import TrainingRun
+from train_jobs.retrain.pipeline import exclusive, run_stage
+from train_jobs.stages import open_workspace
+from train_jobs.stages.align import fit_all
+from train_jobs.work.artefacts import FittedDrafts, read_json, write_json
+from train_jobs.work.in_memory import learns_in_memory
+from train_jobs.work.models import model_directory, replay_terms, target_tokenizer
+
+TRIED_LAYERS, TRIED_SIZES = (1, 2, 4), (2048, 4096, 8192)
+_MOST_RECORDS = 64  # replayed for each trial
+_EVALUATIONS = 10  # of a training run
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """So many layers at this width (None: the target's), and so many ids in the head."""
+
+    layers: int
+    width: int | None
+    vocabulary: int
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What a shape costs and reached: seconds of a drafted token and of a target pass, acceptance_rate, tokens/s."""
+
+    shape: Shape
+    seconds_per_token: float
+    pass_seconds: float
+    acceptance: float
+    length: int
+    tokens_per_second: float
+
+
+class MadeDraft(msgspec.Struct, frozen=True):
+    """The draft's directory, its shape and cost, and its counts on held-out answers."""
+
+    directory: Path
+    promise: Promise
+    held_out: AcceptanceCounts
+
+
+def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
+    """Make the draft that `config.draft` names, at its path. It runs on the connected Ray, and can be resumed.
+
+    Raises `ConfigError` for a shape that the target does not allow, or for traces that are kept in memory.
+    """
+    if learns_in_memory(config):
+        raise ConfigError(
+            f"collect.traces: the answers in {config.collect.traces} are kept in memory, and what a draft is made from "
+            "stays on a disk: write `files` in place of `traces`"
+        )
+    config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).absolute())})
+    with exclusive(config.work), Progress(console, ("collect", "draft")) as progress:
+        maker = DraftMaker(config, progress)
+        promises = maker.trials() if None in (config.make.layers, config.make.vocabulary) else []
+        draft = maker.make(max(promises, key=lambda promise: promise.tokens_per_second).shape if promises else None)
+    console.print(_table([*promises, draft.promise]))
+    return draft
+
+
+class DraftMaker:
+    """Makes drafts of any shape from the answers of one work directory."""
+
+    def __init__(self, config: RetrainConfig, progress: Progress) -> None:
+        self._config, self._progress = config, progress
+        self._target = model_directory(config.target.model)
+        if not Path(config.draft).exists():  # the collect stage asks for its context
+            self._write(Shape(1, None, 1), [0], Path(config.draft))
+        self._work = open_workspace(config)
+        run_stage(self._work, "collect", progress)
+        self._terms = replay_terms(config)
+        self._drafts = FittedDrafts(config.work / "draft")
+        self._drafts.directory.mkdir(exist_ok=True)
+        self._counts = Counter(token for trace in self._work.traces("train") for token in trace.output_ids)
+
+    def trials(self) -> list[Promise]:
+        """The promise of every shape that the configuration leaves open.
+
+        Promises are kept: costs measured again would differ a little, and the same command might choose another shape.
+        """
+        make = self._config.make
+        file = self._drafts.directory / f"trials-{make.layers}-{make.width}-{make.vocabulary}-{make.trial_steps}.json"
+        if file.exists():
+            return read_json(file, list[Promise])
+        layers = [make.layers] if make.layers else [n for n in TRIED_LAYERS if n <= self._num_layers]
+        vocabularies = [make.vocabulary] if make.vocabulary else TRIED_SIZES
+        sizes = sorted({min(size, self._terms.num_valid) for size in vocabularies})
+        shapes = [Shape(number, make.width, max(sizes)) for number in layers]
+        self._fit(shapes, make.trial_steps, "draft: trials")
+        promises = [promise for shape in shapes for promise in self._promises(shape, sizes)]
+        write_json(file, promises)
+        return promises
+
+    def make(self, shape: Shape | None) -> MadeDraft:
+        """Train the draft of a shape, by default the configuration's, and put it where the configuration says."""
+        make = self._config.make
+        shape = shape or Shape(make.layers or 1, make.width, make.vocabulary or max(TRIED_SIZES))
+        [run] = self._fit([shape], make.steps, "draft")
+        destination = Path(self._config.draft)
+        aside = destination.with_name(ASIDE + destination.name)
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.copytree(self._drafts.draft(run.name), aside)
+        shutil.rmtree(destination, ignore_errors=True)
+        aside.rename(destination)
+        model = self._load(destination)
+        held_out = total(score_draft(model, self._work.traces("promotion"), self._terms))
+        seconds = seconds_per_token(model, self._terms.num_valid, time.perf_counter, sampled=True)
+        return MadeDraft(destination, self._promise(shape, seconds, held_out), held_out)
+
+    def _fit(self, shapes: Sequence[Shape], steps: int, stage: str) -> list[TrainingRun]:
+        runs = []
+        for shape in shapes:
+            name = _run_name(shape, steps)
+            untrained = self._drafts.directory / "untrained" / name
+            if not untrained.exists():
+                self._write(shape, self._ids(shape.vocabulary), untrained)
+            runs.append(self._run(name, untrained, steps))
+        fit_all(self._work, self._drafts, runs, stage, self._progress)
+        return runs
+
+    def _run(self, name: str, untrained: Path, steps: int) -> TrainingRun:
+        align, seed = self._config.align, self._config.align.seeds[0]
+        return TrainingRun(
+            name=name,
+            seed=seed,
+            draft=str(untrained),
+            loss=align.loss,
+            steps=steps,
+            evaluate_every=max(1, steps // _EVALUATIONS),
+            source=self._work.collected().directory,
+            train=list(range(len(self._work.traces("train")))),
+            stop=list(range(len(self._work.traces("stop")))),
+        )
+
+    def _write(self, shape: Shape, ids: Sequence[int], destination: Path) -> None:
+        name = hub_id(self._config.target.model)
+        if shape.width is None:
+            make_from_layers(self._target, name, evenly(self._num_layers, shape.layers), ids, destination)
+        else:
+            make_narrow(self._target, name, shape.layers, shape.width, ids, destination)
+
+    def _ids(self, size: int) -> list[int]:
+        """Those that the answers use most, then the lowest: a byte-pair vocabulary is numbered by rank."""
+        ends = target_tokenizer(self._config).eos_ids
+        frequent = set(most_frequent(self._counts, min(size, self._terms.num_valid), ends))
+        others = (token for token in range(self._terms.num_valid) if token not in frequent)
+        return sorted([*frequent, *islice(others, size - len(frequent))])
+
+    def _promises(self, shape: Shape, sizes: Sequence[int]) -> list[Promise]:
+        """Of a trained shape, with its head cut to each of these sizes."""
+        directory = self._drafts.draft(_run_name(shape, self._config.make.trial_steps))
+        vocab_size = ModelConfig.load(self._target).vocab_size
+        vocabularies = [DraftVocabulary.from_ids(self._ids(size), vocab_size) for size in sizes]
+        records = self._work.traces("stop")[:_MOST_RECORDS]
+        whole = self._load(directory)
+        scores = score_vocabularies(whole, vocabularies, records, self._terms)
+        promises = []
+        for size, vocabulary, counts in zip(sizes, vocabularies, scores, strict=True):
+            model = self._load(directory, vocabulary)
+            seconds = seconds_per_token(model, self._terms.num_valid, time.perf_counter, sampled=True)
+            promises.append(self._promise(Shape(shape.layers, shape.width, size), seconds, total(counts)))
+        return promises
+
+    def _promise(self, shape: Shape, seconds: float, counts: AcceptanceCounts) -> Promise:
+        """At the length that brings the most tokens per second."""
+        costs, rate = self._costs, token_rate(counts.acceptance_rate)
+
+        def goodput(length: int) -> float:
+            return expected_tokens(rate, length) / (costs.seconds(1 + length) + length * seconds)
+
+        best = max(range(1, NUM_SPECULATIVE_TOKENS + 1), key=goodput)
+        return Promise(shape, seconds, costs.seconds(1), counts.acceptance_rate, best, goodput(best))
+
+    def _load(self, directory: Path, vocabulary: DraftVocabulary | None = None) -> Model:
+        return load_draft(self._config, directory, vocabulary, torch.bfloat16)
+
+    @cached_property
+    def _costs(self) -> PassCosts:
+        return target_costs(self._config)
+
+    @property
+    def _num_layers(self) -> int:
+        return ModelConfig.load(self._target).num_layers
+
+
+def _run_name(shape: Shape, steps: int) -> str:
+    return f"layers-{shape.layers}-width-{shape.width or 'whole'}-ids-{shape.vocabulary}-steps-{steps}"
+
+
+def _table(promises: Sequence[Promise]) -> Table:
+    """One row per shape that was tried; the last one is the draft that was made."""
+    columns = ("layers", "width", "ids in the head", "cost of a token", "acceptance", "drafted at once", "gain")
+    table = Table(*columns, title="cost: of a target pass; gain: expected, times plain decoding, one stream")
+    for promise in promises:
+        shape = promise.shape
+        table.add_row(
+            str(shape.layers),
+            str(shape.width or "the target's"),
+            str(shape.vocabulary),
+            f"{promise.seconds_per_token / promise.pass_seconds:.3f}",
+            f"{promise.acceptance:.3f}",
+            str(promise.length),
+            f"{promise.tokens_per_second * promise.pass_seconds:.2f}",
+        )
+    return table
