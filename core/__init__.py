@@ -6,17 +6,20 @@ that serve a slot.
 Rooms, and the rooms each may import (tests/test_layout.py holds this):
 
     sampling    how a token is drawn: request parameters, filters, shared noise     -
-    grammar     what an answer may say: schemas and expressions as token masks      -
-    parsing     reasoning and calls of tools in what the target says                -
-    text        tokenizer, detokenizer, vocabulary check, prompts from files        parsing
+    tools       formats of tool calls (hermes, llama3, ...), and answers parsed:
+                reasoning, content, calls                                           -
+    grammar     what an answer may say: schemas, expressions and calls of tools
+                as token masks                                                      tools
+    text        tokenizer, detokenizer, vocabulary check, prompts from files        tools
     bundle      what training publishes: content-addressed, live by one rename      -
+    rollout     taking a bundle up in service: canary, trial, going back            -
     tasks       finding tasks in prompts, classifying new prompts into them         -
     family      the shipped target, draft, bundle and held-out prompts              text
     smollm2     the shipped draft for SmolLM2-135M-Instruct, and prompts            text
-    gguf        GGUF files, converted once into Hugging Face directories            -
-    model       running LLaMA-family models: config, weights, cache, forward        model.cpu, model.torch
+    gguf        GGUF files, converted once into Hugging Face directories            model
+    model       running models: architectures, weights, KV cache, decoders          model.*
     wire        messages between drafts and verifier, sockets, engine threads       sampling
-    policy      when and how much to draft, and which draft                         model, tasks
+    policy      when and how much to draft, and which draft                         model
     draft       the draft engine: proposals, and branches drafted ahead             sampling, model, wire, policy
     verify      the verify engine: batches, the commit rule, links to drafts,
                 proposals looked up without a draft                                 those of draft, text, grammar

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+GENERAL = "general"  # the task of prompts that belong to no other; its draft is the best single one for all
+
 
 class DraftKey(NamedTuple):
     """A draft by its task and the first digits of its adapter's digest, None for the draft without an adapter.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from core.parsing.call_spans import PLAIN, AnswerForm
 from core.sampling.params import SamplingParams
+from core.tools.call_spans import PLAIN, AnswerForm
 
 if TYPE_CHECKING:
     import tokenizers
@@ -20,9 +20,8 @@ MAX_SPECULATIVE_TOKENS = 16
 """The most tokens that a draft may propose for one pass of one session."""
 
 FinishReason = Literal["stop", "length"]
-Source = Literal["draft", "own_text", "answers", "prediction", "grammar"]
-"""Who proposes: a draft; the text of the session itself; earlier answers; the answer that the client predicted; the
-grammar of the answer, where it leaves one token only."""
+Source = str
+"""Who proposes: `draft`, or one of `core.verify.sources.SOURCES` by its name."""
 
 
 class Vocabulary(Protocol):
@@ -63,6 +62,11 @@ class Run(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None = None
     source: Source = "draft"
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+
+    @property
+    def num_judged(self) -> int:
+        """The proposed tokens that the target judged: the accepted ones and the first rejected. It ignores the rest."""
+        return self.accepted + (self.accepted < self.proposed)
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):

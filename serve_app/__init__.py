@@ -1,9 +1,10 @@
 """The service on Ray Serve, the HTTP protocol in front of it, and the `taskspec` command.
 
-applications   every Serve application of a service, and their deployment
+applications   a service, or a pool of it, as `serve run` takes them
 config         one service as one YAML file; `configs` has the shipped ones
 access_config  its sections on who may use the HTTP server, and how much
 hosting        brings a service up, on a Ray of its own (`local_cluster`) or on a running cluster
+ray_private    all that is used of Ray without a public name
 connection     connects a command to the Ray of a running service
 operations     what operators see of a running service, and the replicas that they set
 deployments    actors (ingress, task router, draft pools, target verifier), the life of an answer, deploying, telemetry
@@ -14,8 +15,10 @@ client         a client of any OpenAI-compatible server
 access         API keys, limits per key, CORS, request ids, the access log
 cli            `taskspec`: demo, serve, chat, bench, status, scale, bundles, keys; other packages add commands
 demo           `taskspec demo`: every draft compared with plain decoding, over HTTP
+examples       clients to begin with, with OpenAI's official library
 load           `taskspec bench`: load on any OpenAI-compatible server
 terminal       progress and transcripts in a terminal or a pipe
 
-README.md in this directory explains how to run it. The algorithm itself is in `core`; `train_jobs` is never imported.
+README.md in this directory leads to the pages on how to run it. The algorithm itself is in `core`; `train_jobs` is
+never imported.
 """

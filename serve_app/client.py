@@ -120,9 +120,9 @@ class Client:
     async def ask(self, body: Mapping[str, Any], on_chunk: OnChunk | None = None) -> Answer:
         """Stream a chat completion; `stream` and its options are added to the body. Raises `BadAnswer`."""
         answer = Answer()
-        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         try:
-            async with aclosing(self._chunks(asked)) as chunks:
+            async with aclosing(self._chunks(body)) as chunks:
                 async for chunk in chunks:
                     self._add(answer, chunk, on_chunk)
         except httpx.RequestError as error:

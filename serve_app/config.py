@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     Discriminator,
@@ -26,11 +26,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from core.draft_key import DraftKey
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
-from core.parsing.formats import ToolFormat
+from core.model.config import DecoderName
 from core.settings import AbsolutePath, Section, read_settings
+from core.tools.formats import FormatName
 from core.traces.memory_files import EXAMPLE, disk_at
+from core.verify.sources import DEFAULT, SourceOptions, made
 from serve_app.access_config import ApiKeys, Cors, Limits
 
 CORE = "taskspec"  # the application of ingress and verifier
@@ -82,7 +85,11 @@ class Target(Section):
         ge=1,
         description="on a CPU; null: the fastest number found at start, at most all cores but one",
     )
-    compiled: bool | None = Field(None, description="compute in compiled loops instead of torch; null: on a CPU")
+    decoder: DecoderName = Field(
+        "auto",
+        description="computes the passes: kernels compiled for this CPU, or torch; auto: compiled on a CPU, torch "
+        "elsewhere. An older file's `compiled: true` and `compiled: false` mean `compiled` and `torch`",
+    )
     numerics: Literal["exact", "fast"] = Field(
         "exact",
         description="exact: no token depends on the other requests in a pass, checked at start; fast: on GPUs it may",
@@ -102,12 +109,26 @@ class Target(Section):
     max_queued: int = Field(
         64, ge=1, description="prompts that wait per ingress replica, beside `max_sessions` that run; more get a 503"
     )
-    tool_format: ToolFormat | None = Field(
+    tool_format: FormatName | None = Field(
         None,
         description="how the model writes calls of tools; null: as its chat template asks for. If it is given, tools "
         "also work with a template that has none: they are told in the system message",
     )
     actors: Actors = Actors()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_key(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "compiled" not in content:
+            return content
+        if "decoder" in content:
+            raise PydanticCustomError("decoder", "compiled: `decoder` says it all; leave `compiled` out")
+        decoders = {None: "auto", True: "compiled", False: "torch"}
+        compiled = content["compiled"]
+        if not (compiled is None or isinstance(compiled, bool)):
+            raise PydanticCustomError("decoder", "compiled: write `decoder: compiled` or `decoder: torch` instead")
+        rest = {key: value for key, value in content.items() if key != "compiled"}
+        return rest | {"decoder": decoders[compiled]}
 
 
 class Draft(Section):
@@ -134,8 +155,11 @@ class Router(Section):
     actors: Actors = Actors()
 
 
-class Lookup(Section):
-    """Proposals without a draft: tokens that followed the last ones somewhere before."""
+class Lookup(Section, extra="allow"):
+    """Proposals without a draft: tokens that followed the last ones somewhere before.
+
+    Any source of `core.verify.sources` is switched on by its name: true, false, or the arguments of its class.
+    """
 
     own_text: bool = Field(True, description="in the request and in its answer so far")
     remembered_tokens: int = Field(
@@ -149,6 +173,23 @@ class Lookup(Section):
         description="whether clients without an API key share earlier answers: then the speed of an answer tells each "
         "of them whether others were answered alike",
     )
+
+    @model_validator(mode="after")
+    def _are_known(self) -> Self:
+        try:
+            made(self.sources)
+        except ConfigError as error:
+            message = f"{error}; other keys here are remembered_tokens and without_key"
+            raise PydanticCustomError("lookup", "{message}", {"message": message}) from error
+        return self
+
+    @property
+    def sources(self) -> SourceOptions:
+        """The sources that are switched on, with their arguments."""
+        answers = {"max_tokens": self.remembered_tokens, "without_owner": self.without_key}
+        arguments = {**DEFAULT, "answers": answers}
+        switches = {**dict.fromkeys(DEFAULT, True), "own_text": self.own_text, **(self.model_extra or {})}
+        return {name: arguments.get(name, {}) if on is True else on for name, on in switches.items() if on is not False}
 
 
 class Ingress(Section):
@@ -179,7 +220,7 @@ class Ingress(Section):
     actors: Actors = Actors()
 
 
-class Rollout(Section):
+class RolloutSettings(Section):
     """How a running service takes up the bundles that training publishes, and when it goes back."""
 
     follow: bool = Field(True, description="take up the live bundle of the directory; else on `bundles deploy` only")
@@ -279,7 +320,7 @@ class ServiceConfig(Section):
     router: Router = Router()
     lookup: Lookup = Lookup()
     ingress: Ingress = Ingress()
-    rollout: Rollout = Rollout()
+    rollout: RolloutSettings = RolloutSettings()
     traces: Traces | None = Field(None, description="answers kept for training; without it none are kept")
 
     @model_validator(mode="after")
@@ -329,24 +370,23 @@ def _imported(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", found)
 
 
-def draft_name(task: str, directory: str | None = None) -> str:
-    """How the verifier knows a task's draft: `<task>`, and `@` with the first digits of an adapter.
+def draft_key(task: str, directory: str | None = None) -> DraftKey:
+    """The key of a task's draft: the task in ASCII, and the first digits of the adapter in this directory.
 
-    It keeps its estimates by the whole name, and earlier answers by the task in it. Ray's metrics accept ASCII only,
-    and tasks may be named in any script: such a name keeps its ASCII letters and digits, and gets a digest to be
-    unique.
+    Ray's metrics and the names of applications accept ASCII only, and tasks may be named in any script: such a name
+    keeps its ASCII letters and digits, and gets a digest to be unique.
     """
     plain = re.sub(r"[^A-Za-z0-9]+", "-", task).strip("-")[:_SLUG_LENGTH]
     unique = "" if plain == task else f"_{hashlib.sha256(task.encode()).hexdigest()[:_DIGITS]}"
-    return f"{plain}{unique}" + ("" if directory is None else f"@{Path(directory).name[:_DIGITS]}")
+    return DraftKey(f"{plain}{unique}", None if directory is None else Path(directory).name[:_DIGITS])
 
 
-def pool_application(task: str, directory: str | None = None) -> str:
-    """Name of the Serve application of a task's draft: `draft-` and the draft's name.
+def pool_application(draft: DraftKey) -> str:
+    """Name of the Serve application of a draft's pool.
 
     So pools of several bundles can serve beside each other, and those of a draft that stays are the same.
     """
-    return f"draft-{draft_name(task, directory)}"
+    return f"draft-{draft}"
 
 
 def router_application(directory: str) -> str:

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from core.errors import ConfigError, TaskSpecError
+from serve_app import ray_private
 from serve_app.local_cluster import (
     RunningService,
     log_options,
-    on_loopback,
     running_services,
     silence_ray,
     use_token,
@@ -38,7 +38,7 @@ def connect(address: str) -> Any:
         if service is not None:
             address = service.address
             use_token(service.token_file)
-            joining.enter_context(on_loopback())
+            joining.enter_context(ray_private.on_loopback())
         silence_ray()
         import ray
 
@@ -91,10 +91,7 @@ def _is_node() -> bool:
     if os.environ.get("RAY_ADDRESS"):
         return True
     silence_ray()
-    from ray._private.services import find_gcs_addresses
-    from ray._private.utils import read_ray_address
-
-    return read_ray_address() in find_gcs_addresses()
+    return ray_private.is_node()
 
 
 def _only(services: list[RunningService]) -> RunningService:

@@ -96,9 +96,9 @@ def drain() -> None:
 
 def _replace(served: ServedModels, host: str, port: int, reached_at: str, console: Console) -> str:
     """Deploy, and if that fails, the service that ran before again."""
-    from serve_app import applications
+    from serve_app.deployments.deploy import applications, deploy_service
 
-    before = applications.served_now()
+    before = deploy_service.served_now()
     try:
         return _deploy(served, host, port, reached_at, console)
     except StartFailed as error:
@@ -108,7 +108,7 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
         replaced = [one for one in applications.targets(before) if one.name not in error.untouched]
         with step(console, "Going back to the service before", "The service before runs again"):
             try:
-                for _ in applications.run(replaced, host, port):
+                for _ in deploy_service.run(replaced, host, port):
                     pass
             except (RuntimeError, TaskSpecError) as again:
                 raise StartFailed(f"{error}\nNor does the service before come up again: {again}") from error
@@ -116,7 +116,7 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
 
 
 def _deploy(served: ServedModels, host: str, port: int, reached_at: str, console: Console) -> str:
-    from serve_app import applications  # imports Ray, which reads the environment when it is imported
+    from serve_app.deployments.deploy import applications, deploy_service  # Ray reads the environment when imported
 
     pools = f"{len(served.drafts)} draft pool{'s' if len(served.drafts) > 1 else ''}"
     parts = f"target{', router' if served.router else ''}, {pools} and ingress"
@@ -124,9 +124,9 @@ def _deploy(served: ServedModels, host: str, port: int, reached_at: str, console
     every = applications.targets(served)
     with step(console, f"Loading {parts}", f"{parts[0].upper()}{parts[1:]} ready", len(every)) as loading:
         try:
-            for ready in applications.run(every, host, port):
+            for ready in deploy_service.run(every, host, port):
                 loading.reach(ready)
-        except applications.DeployFailed as error:
+        except deploy_service.DeployFailed as error:
             raise StartFailed(str(error), error.untouched) from error
         except RuntimeError as error:
             # The exception of an actor is wrapped in one with the traceback of its process; `cause` is the original.

@@ -6,7 +6,6 @@ no process or file of the cluster is left, jobs included.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import math
@@ -20,13 +19,13 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 
 from core.errors import ConfigError
+from serve_app import ray_private
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 80 << 20  # Ray's minimum is 75 MB; the service does not use the object store
@@ -44,7 +43,6 @@ SERVICE = "service.json"  # in the directory of a cluster that runs one
 PORTS = range(20_000, 30_000)
 _untaken = iter(secrets.SystemRandom().sample(PORTS, len(PORTS)))
 DEBUG = "TASKSPEC_DEBUG"  # the environment variable that is set if Ray's log lines are to be seen
-CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -157,28 +155,6 @@ def log_options() -> dict[str, Any]:
     return {"log_to_driver": shown, "logging_level": logging.INFO if shown else logging.CRITICAL}
 
 
-@contextmanager
-def on_loopback() -> Iterator[None]:
-    """Let a Ray that is started within listen on loopback only, with all its processes, or join such a Ray.
-
-    Ray puts the network's address in place of a loopback one, except where it has no clusters, only a Ray per machine:
-    on Windows and macOS, or as this variable says. Its processes inherit the variable, jobs included.
-    """
-    from ray._private import ray_constants
-
-    before, had_clusters = os.environ.get(CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
-    os.environ[CLUSTERS] = "0"
-    ray_constants.ENABLE_RAY_CLUSTER = False  # read from the variable when it was imported
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = had_clusters
-        if before is None:
-            del os.environ[CLUSTERS]
-        else:
-            os.environ[CLUSTERS] = before
-
-
 def silence_ray() -> None:
     """Keep Ray's own messages out of the terminal, unless they are shown; its failures arrive as exceptions.
 
@@ -186,33 +162,13 @@ def silence_ray() -> None:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when ray is imported
     import ray.serve  # noqa: F401  sets the levels of these loggers
-    from ray._private import worker
 
     if DEBUG in os.environ:
         return
-    worker.print_to_stdstream = lambda *_, **__: None  # there is no other switch for the messages of raylets
+    ray_private.silence_raylets()
     warnings.filterwarnings("ignore", module=r"ray(\.|$)")  # they are for who calls it
     for name in ("ray", "ray.serve"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-@contextmanager
-def _native_log(file: Path) -> Iterator[None]:
-    """Let Ray's C++ part, if it begins within, write to `file` what it would write to stderr, now and later.
-
-    Ray has no option for these lines. They pass Python's stderr by, and so break a progress view.
-    """
-    library = ctypes.CDLL(None)
-    library.fopen.restype = ctypes.c_void_p
-    opened = library.fopen(os.fsencode(file), b"a")
-    if not opened:
-        raise ConfigError(f"cannot write {file}; free some space there")
-    stderr = ctypes.c_void_p.in_dll(library, "stderr")  # C's variable: Python and other processes have their own
-    before, stderr.value = stderr.value, opened
-    try:
-        yield
-    finally:
-        stderr.value = before
 
 
 def _create_token(token_file: Path) -> None:
@@ -226,10 +182,7 @@ def use_token(token_file: Path) -> None:
     """Let Ray use the token of one cluster, whether it has been imported, and so has read its settings, or not yet."""
     os.environ.pop("RAY_AUTH_TOKEN", None)  # of another cluster; Ray would prefer it
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token_file))
-    if "ray" in sys.modules:
-        from ray._raylet import Config  # type: ignore[attr-defined]
-
-        Config.initialize("")  # reads them again
+    ray_private.read_settings_again()
 
 
 def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboard: int | None) -> None:
@@ -244,14 +197,13 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboar
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     silence_ray()
     import ray
-    from ray._private import parameter, utils
 
-    # ray.init has no option for this port; the job agents of two clusters on one machine would both use 52365.
-    parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)  # type: ignore[assignment, misc]
+    ray_private.choose_any_agent_port()
     # A closed terminal signals every process in it. Ray's inherit this mask and survive until they are stopped.
     unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
-        with on_loopback(), nullcontext() if DEBUG in os.environ else _native_log(Path(directory, DRIVER_LOG)):
+        native_log = nullcontext() if DEBUG in os.environ else ray_private.native_log(Path(directory, DRIVER_LOG))
+        with ray_private.on_loopback(), native_log:
             ray.init(
                 address="local",
                 num_cpus=(os.cpu_count() or 1) + math.ceil(cpus),
@@ -266,8 +218,7 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboar
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
     raise_on_signals()  # ray.init has installed a handler of its own
-    # Among several clusters on a machine a job finds the one whose address is written here.
-    utils.write_ray_address(ray.get_runtime_context().gcs_address, directory)
+    ray_private.write_address(ray.get_runtime_context().gcs_address, directory)
 
 
 def _check_gpus(gpus: float) -> None:

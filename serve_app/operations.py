@@ -1,13 +1,11 @@
-"""What operators see of a running service, and the number of replicas that they set.
+"""What the admin of a running service sees of it, and the number of replicas that an operator sets.
 
 This process is connected to the Ray of the service. States and replicas are Serve's own, counts are those of the
-replicas. What Serve has no public name for is used here only.
+replicas.
 """
 
 from __future__ import annotations
 
-import pickle
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,16 +14,14 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.serve import get_deployment_handle
-from ray.serve._private.common import DeploymentID, RequestMetadata
-from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 from ray.serve.config import ProxyLocation
 from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetails, ServeInstanceDetails
 
 from core.errors import ConfigError, TaskSpecError
+from serve_app import ray_private
 from serve_app.access_config import KEYED
 from serve_app.config import CORE, ROLLOUT, router_application
-from serve_app.deployments.telemetry.ingress_report import IngressReport, together
-from serve_app.deployments.telemetry.rollout_report import RolloutReport
+from serve_app.deployments.telemetry.reports import IngressReport, RolloutReport, together
 
 INGRESS, TARGET, POOL, ROUTER = "SpeculativeIngress", "TargetVerifier", "DraftPool", "TaskRouter"
 ROLLOUTS = "Rollout"
@@ -47,7 +43,7 @@ class Listener:
 
 
 @dataclass(frozen=True)
-class Part:
+class ServicePart:
     """A part of a service: `ingress`, `target`, `router`, or by the name of its task a draft pool.
 
     `running` of the `target` replicas run. `state` and `message` are Serve's. `sessions` are open now, `proposed` and
@@ -74,7 +70,7 @@ class ServiceStatus:
 
     deployed: datetime
     report: IngressReport | None
-    parts: tuple[Part, ...]
+    parts: tuple[ServicePart, ...]
     rollout: RolloutReport | None = None
 
 
@@ -96,7 +92,7 @@ def serve_listener() -> Listener | None:
     Raises `ConfigError` if Serve takes no HTTP requests. What its public details say of host and port is not asked:
     where they were left to Serve, they have other defaults there.
     """
-    controller = _controller()
+    controller = ray_private.controller()
     if controller is None:
         return None
     options, location = ray.get([controller.get_http_config.remote(), controller.get_proxy_location.remote()])
@@ -119,53 +115,51 @@ def asks_for_keys() -> bool:
 
 def rollout_report() -> RolloutReport:
     """What the rollout of the service tells. Raises `NoService` if there is none, or if it does not answer."""
-    found = _rollout(_applications())
-    if found is None:
+    report = _rollout(_applications())
+    if report is None:
         raise NoService("no rollout answers; a service has one if its configuration names a `bundle` directory")
-    return found
+    return report
 
 
 def deploy_bundle(version: str, share: float, force: bool) -> str:
-    """Let the service take up a bundle, a `share` of its prompts at first if that is not 0; what is begun, in words.
+    """Let the service take up a bundle, a `share` of its prompts at first if that is not 0; what begins, in words.
 
     Raises `ConfigError` if it cannot be, and `NoService`.
     """
     rollout_report()
     handle = get_deployment_handle(ROLLOUTS, ROLLOUT)
     try:
-        begun: str = handle.deploy.remote(version, share, force).result()
+        message: str = handle.deploy.remote(version, share, force).result()
     except RayTaskError as error:
         if isinstance(error.cause, ConfigError):
             raise error.cause from None
         raise
-    return begun
+    return message
 
 
 def _rollout(applications: Mapping[str, ApplicationDetails]) -> RolloutReport | None:
-    found = applications.get(ROLLOUT)
-    answers = _answers(found.deployments.get(ROLLOUTS), "report") if found is not None else []
-    return next(iter(answers), None)
+    rollout = applications.get(ROLLOUT)
+    reports = [] if rollout is None else _answers(rollout.deployments.get(ROLLOUTS), "report")
+    return next(iter(reports), None)
 
 
-def set_replicas(replicas: Mapping[str, int]) -> list[Part]:
+def set_replicas(replicas: Mapping[str, int]) -> list[ServicePart]:
     """Set the number of replicas of parts by their names; returns the parts as they were before.
 
     No other replica is touched, and one that has to go ends its sessions first. Raises `ConfigError`, before anything
     is changed, for a part or a number that cannot be.
     """
-    known = {part.name: part for part in service_status().parts}
-    chosen = [_scalable(known, name, number) for name, number in replicas.items()]
-    controller = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    parts = {part.name: part for part in service_status().parts}
+    chosen = [_scalable(parts, name, number) for name, number in replicas.items()]
     for part in chosen:
-        deployment = DeploymentID(part.deployment, part.application)
-        ray.get(controller.update_deployment_replicas.remote(deployment, replicas[part.name]))
+        ray_private.set_deployment_replicas(part.application, part.deployment, replicas[part.name])
     return chosen
 
 
-def _scalable(known: Mapping[str, Part], name: str, replicas: int) -> Part:
-    part = known.get(name)
+def _scalable(parts: Mapping[str, ServicePart], name: str, replicas: int) -> ServicePart:
+    part = parts.get(name)
     if part is None:
-        raise ConfigError(f"there is no part {name!r}; write one of {', '.join(known)}")
+        raise ConfigError(f"there is no part {name!r}; write one of {', '.join(parts)}")
     if part.state == NOT_DEPLOYED:
         raise ConfigError(f"{name}: its application {part.application} is not deployed, so there is nothing to scale")
     if part.autoscaled:
@@ -185,22 +179,14 @@ def _scalable(known: Mapping[str, Part], name: str, replicas: int) -> Part:
 
 def _applications() -> dict[str, ApplicationDetails]:
     """What runs on Serve, if it runs."""
-    controller = _controller()
+    controller = ray_private.controller()
     if controller is None:
         return {}
     details = ServeInstanceDetails(**ray.get(controller.get_serve_instance_details.remote()))
     return dict(details.applications)
 
 
-def _controller() -> Any:
-    """The actor of Serve, None if Serve does not run."""
-    try:
-        return ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
-    except ValueError:
-        return None
-
-
-def _core_parts(core: ApplicationDetails) -> list[Part]:
+def _core_parts(core: ApplicationDetails) -> list[ServicePart]:
     return [
         _part(name, core, core.deployments[deployment])
         for name, deployment in PARTS.items()
@@ -208,59 +194,61 @@ def _core_parts(core: ApplicationDetails) -> list[Part]:
     ]
 
 
-def _of_bundles(applications: Mapping[str, ApplicationDetails], report: IngressReport | None) -> list[Part]:
+def _of_bundles(applications: Mapping[str, ApplicationDetails], report: IngressReport | None) -> list[ServicePart]:
     """The router and the pools of the tasks that are served, and others that are deployed, named by their applications.
 
     Others are those of a bundle on its way in or out.
     """
     named = {router_application(report.router): ("router", ROUTER)} if report and report.router else {}
     named |= {application: (task, POOL) for application, task in report.pools.items()} if report else {}
-    others = ((name, kind) for name, one in applications.items() for kind in (ROUTER, POOL) if kind in one.deployments)
-    named |= {name: (name, kind) for name, kind in others if name not in named}
+    others = {
+        name: (name, kind)
+        for name, application in applications.items()
+        for kind in (ROUTER, POOL)
+        if kind in application.deployments
+    }
+    named = named | {name: part for name, part in others.items() if name not in named}
     return [_of_bundle(name, kind, applications.get(app), app, report) for app, (name, kind) in named.items()]
 
 
 def _of_bundle(
-    name: str, kind: str, found: ApplicationDetails | None, application: str, report: IngressReport | None
-) -> Part:
-    if found is None or kind not in found.deployments:
-        part = Part(name, application, kind, NOT_DEPLOYED)
+    name: str, kind: str, details: ApplicationDetails | None, application: str, report: IngressReport | None
+) -> ServicePart:
+    if details is None or kind not in details.deployments:
+        part = ServicePart(name, application, kind, NOT_DEPLOYED)
     else:
-        part = _part(name, found, found.deployments[kind])
+        part = _part(name, details, details.deployments[kind])
     if report is None or kind != POOL:
         return part
     return replace(part, proposed=report.proposed[application], accepted=report.accepted[application])
 
 
-def _part(name: str, application: ApplicationDetails, deployment: DeploymentDetails) -> Part:
+def _part(name: str, application: ApplicationDetails, deployment: DeploymentDetails) -> ServicePart:
     counts = _answers(deployment, "counts") if deployment.name in (TARGET, POOL) else []
-    told = counts or (deployment.name == POOL and not deployment.replicas)
-    return Part(
+    counted = counts or (deployment.name == POOL and not deployment.replicas)
+    return ServicePart(
         name,
         application.name,
         deployment.name,
         deployment.status.value,
-        sum(one.state == "RUNNING" for one in deployment.replicas),
+        sum(replica.state == "RUNNING" for replica in deployment.replicas),
         deployment.target_num_replicas,
         deployment.message,
         deployment.deployment_config.is_autoscaling_configured(),
         application.external_scaler_enabled,
-        sum(one["sessions"] for one in counts) if told else None,
+        sum(count["sessions"] for count in counts) if counted else None,
     )
 
 
 def _answers(deployment: DeploymentDetails | None, method: str) -> list[Any]:
     """What every replica that serves, or ends its last sessions, answers; those that fail or take long are left out."""
     replicas: Sequence[ReplicaDetails] = deployment.replicas if deployment is not None else []
-    answers = (_answer(one, method) for one in replicas if one.state in ("RUNNING", "STOPPING"))
+    answers = (_answer(replica, method) for replica in replicas if replica.state in ("RUNNING", "STOPPING"))
     return [answer for answer in answers if answer is not None]
 
 
 def _answer(replica: ReplicaDetails, method: str) -> Any:
-    """The answer of this replica, where a Serve handle would choose one."""
-    call = pickle.dumps(RequestMetadata("operator", uuid.uuid4().hex, call_method=method))
     try:
-        actor = ray.get_actor(replica.actor_name or "", namespace=SERVE_NAMESPACE)
-        return ray.get(actor.handle_request.remote(call), timeout=PATIENCE)
+        return ray_private.call_replica(replica.actor_name or "", method, PATIENCE)
     except (RayError, ValueError):  # ValueError: it has ended meanwhile
         return None

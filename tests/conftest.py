@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
 
-BOUNDS = {"soak": 4 * 3600, "cluster": 1800}  # seconds; the first that fits
+BOUNDS = {"soak": 4 * 3600, "cluster": 900, "thorough": 600}  # seconds; the first that fits
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import subprocess
 import sys
+import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +28,14 @@ TOP_LEVEL = {
     "LICENSE",
     "constraints.txt",
 }
+# What is no variable's name: a bare participle or numeral, where a noun says what the thing is.
+NO_NOUNS = re.compile(
+    "found|one|most|known|given|drawn|wanted|kept|asked|held|seen|taken|left|made|due|read|told|begun|said|refused|sent|"
+    "heard|got|lost"
+)
+# A path of this repository in a text, and a dotted name.
+PATH = re.compile(r"(?<![\w./-])(?:core|serve_app|train_jobs|tests|\.ci|\.github)/[\w./-]*\w")
+DOTTED = re.compile(r"(?<![\w./-])(?:core|serve_app|train_jobs|tests)(?:\.[A-Za-z_]\w*)+(?![\w/])")
 # What a draft process loads; it must start in a second and stay small.
 DRAFT_SIDE = (
     "core.draft.engine",
@@ -58,23 +69,27 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.draft_key": set(),
     "core.errors": set(),
     "core.settings": set(),
-    "core.generation": {"core.sampling", "core.parsing"},
+    "core.generation": {"core.sampling", "core.tools"},
     "core.confidence_intervals": set(),
     "core.sampling": set(),
-    "core.parsing": set(),
-    "core.grammar": set(),
-    "core.text": {"core.parsing"},
+    # What is generic knows no single format.
+    "core.tools": set(),
+    "core.tools.formats": {"core.tools"},
+    "core.grammar": {"core.tools"},
+    "core.text": {"core.tools", "core.tools.formats"},
     "core.family": {"core.text"},
     "core.smollm2": {"core.text"},
-    "core.gguf": set(),
+    "core.gguf": {"core.model", "core.model.architectures"},
     "core.model_names": {"core.family", "core.smollm2", "core.gguf"},
     "core.bundle": set(),
+    "core.rollout": set(),
     "core.tasks": set(),
-    "core.model": {"core.model.cpu", "core.model.torch"},
+    "core.model": {"core.model.architectures", "core.model.cpu", "core.model.torch"},
+    "core.model.architectures": {"core.model"},
     "core.model.cpu": {"core.model"},
     "core.model.torch": {"core.model"},
     "core.wire": {"core.sampling"},
-    "core.policy": {"core.model", "core.tasks"},
+    "core.policy": {"core.model"},
     "core.draft": {"core.sampling", "core.model", "core.wire", "core.policy"},
     "core.verify": {"core.grammar", "core.sampling", "core.text", "core.model", "core.wire", "core.policy"},
     "core.traces": {"core.sampling", "core.policy"},
@@ -89,10 +104,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve_app.protocols.openai": {"serve_app.http"},
     "serve_app.protocols.responses": {"serve_app.http", "serve_app.protocols"},
     "serve_app.protocols.anthropic": {"serve_app.http", "serve_app.protocols"},
-    "serve_app.api": {"serve_app.http", *(f"serve_app.protocols.{name}" for name in PROTOCOLS)},
+    "serve_app.protocols.registry": {"serve_app.http", *(f"serve_app.protocols.{name}" for name in PROTOCOLS)},
+    "serve_app.api": {"serve_app.http", "serve_app.protocols.registry"},
     "serve_app.access": {"serve_app.api", "serve_app.http"},
+    "serve_app.examples": set(),
     "serve_app.terminal": set(),
-    "serve_app.local_cluster": set(),
+    "serve_app.ray_private": set(),
+    "serve_app.local_cluster": {"serve_app.ray_private"},
     "serve_app.deployments": set(),
     "serve_app.deployments.models": set(),
     "serve_app.deployments.telemetry": {"serve_app.http", "serve_app.deployments.models"},
@@ -109,15 +127,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "serve_app.deployments.telemetry",
     },
     "serve_app.deployments.deploy": {
+        "serve_app.access",
         "serve_app.deployments.actors",
         "serve_app.deployments.models",
         "serve_app.deployments.telemetry",
+        "serve_app.ray_private",
     },
-    "serve_app.applications": {"serve_app.access", *DEPLOYMENTS},
-    "serve_app.connection": {"serve_app.local_cluster"},
-    "serve_app.operations": DEPLOYMENTS,
+    "serve_app.applications": {"serve_app.deployments.deploy", "serve_app.deployments.models"},
+    "serve_app.connection": {"serve_app.local_cluster", "serve_app.ray_private"},
+    "serve_app.operations": {"serve_app.ray_private", *DEPLOYMENTS},
     "serve_app.hosting": {
-        "serve_app.applications",
         "serve_app.connection",
         *DEPLOYMENTS,
         "serve_app.local_cluster",
@@ -220,6 +239,55 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
             yield node.name, int(node.end_lineno or 0) - node.lineno + 1
 
 
+def variables(path: Path) -> Iterator[tuple[str, int]]:
+    """Names of arguments and of what is assigned, with their lines; attributes and fields are not among them."""
+    tree = ast.parse(path.read_text())
+    fields = {id(target) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for target in field_names(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name is not None:
+            yield node.name, node.lineno
+
+
+def field_names(of: ast.ClassDef) -> Iterator[ast.expr]:
+    for node in of.body:
+        if isinstance(node, ast.AnnAssign):
+            yield node.target
+        elif isinstance(node, ast.Assign):
+            yield from node.targets
+
+
+def defined(path: Path) -> set[str]:
+    """What a module defines or imports at its top."""
+    names = set[str]()
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Import() | ast.ImportFrom():
+                names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+            case _:
+                names |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+    return names
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a package, a module, or what is defined in one; attributes of that are not looked at."""
+    path = ROOT
+    for part in name.split("."):
+        if (path / part).is_dir():
+            path /= part
+        elif (path / f"{part}.py").is_file():
+            path /= f"{part}.py"
+        else:
+            module = path / "__init__.py" if path.is_dir() else path
+            return module.is_file() and part in defined(module)
+    return True
+
+
 def run_python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -259,6 +327,58 @@ def test_every_room_says_what_belongs_there() -> None:
     assert not silent
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_class_name_stands_once_in_a_package(package: str) -> None:
+    places = defaultdict[str, list[str]](list)
+    for path in sources(package):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    twice = [f"{name}: {', '.join(paths)}" for name, paths in places.items() if len(paths) > 1]
+    assert not twice, "\n".join(twice)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_variables_are_nouns(package: str) -> None:
+    others = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sources(package)
+        for name, line in variables(path)
+        if NO_NOUNS.fullmatch(name)
+    ]
+    assert not others, "\n".join(others)
+
+
+def test_every_package_says_that_it_is_typed() -> None:
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for package in PACKAGES:
+        assert (ROOT / package / "py.typed").is_file()
+        assert "py.typed" in shipped[package]
+
+
+def test_every_module_that_a_docstring_names_exists() -> None:
+    broken = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources(*PACKAGES, "tests")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in DOTTED.findall(ast.get_docstring(node) or "")
+        if not exists(name)
+    }
+    assert not broken, "\n".join(sorted(broken))
+
+
+def test_every_path_that_a_page_names_exists() -> None:
+    broken = {
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in tracked()
+        if page.suffix == ".md" and "results" not in page.parts
+        for name in PATH.findall(page.read_text())
+        if not (ROOT / name).exists()
+    }
+    assert not broken, "\n".join(sorted(broken))
+
+
 def binds_an_application(node: ast.AST) -> bool:
     """True for a `.bind(...)` call other than a socket's, whose one argument is an address (host, port)."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "bind"):
@@ -273,7 +393,7 @@ def test_two_modules_bind_the_serve_applications() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if binds_an_application(node)
     }
-    assert binders == {"serve_app/applications.py", "serve_app/deployments/deploy/bundle_applications.py"}
+    assert binders == {f"serve_app/deployments/deploy/{name}.py" for name in ("applications", "bundle_applications")}
 
 
 def test_functions_are_short() -> None:

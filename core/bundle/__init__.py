@@ -2,7 +2,6 @@
 
 store                       publish, open, block, roll back, compare and prune bundles in a directory
 proven                      which bundles a service takes up without a trial
-trial                       whether the drafts of a new bundle do worse in service than those before
 manifest                    the JSON file of a bundle: which blob serves which task, and why
 blobs                       immutable directories (an adapter, a router) named by the hash of their content
 atomic_files                files that appear by one rename; used by `core.distill` and `train_jobs` too

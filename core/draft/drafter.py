@@ -14,6 +14,7 @@ from typing import Any
 import zmq
 
 from core.draft.engine import DraftConfig, DraftEngine
+from core.draft_key import DraftKey
 from core.model.base import Model
 from core.wire.engine_thread import EngineThread
 from core.wire.messages import OpenSession
@@ -21,16 +22,13 @@ from core.wire.transport import DraftWire
 
 
 class Drafter(EngineThread):
-    """Runs the draft engine until stopped. `adapter` labels its proposals for the verifier, as `math@1a2b` does.
+    """Runs the draft engine until stopped. `key` tells the verifier what it drafts with."""
 
-    The verifier keeps its estimates by the whole of it, and earlier answers by the task before the @.
-    """
-
-    def __init__(self, model: Model[Any], num_valid: int, config: DraftConfig, adapter: str) -> None:
+    def __init__(self, model: Model[Any], num_valid: int, config: DraftConfig, key: DraftKey) -> None:
         super().__init__("drafter")
         self._engine = DraftEngine(model, num_valid, config, time.monotonic)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._wire = DraftWire(self._context, adapter)
+        self._wire = DraftWire(self._context, key)
         self._on_close: dict[int, Callable[[], object]] = {}
 
     def open(self, opened: OpenSession, on_close: Callable[[], object]) -> Future[None]:

@@ -9,9 +9,10 @@ import numpy as np
 
 from core.errors import ConfigError, UnsupportedArchitecture
 from core.gguf.reading import GgufFile
+from core.model.architectures import ARCHITECTURES
 
 ROPE_FACTORS = "rope_freqs.weight"
-_ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_ARCHITECTURES = {one.gguf: one.name for one in ARCHITECTURES.values() if one.gguf is not None}
 _LONGEST = 2**24  # tokens of a context: so far float32 numbers their places exactly
 # What Llama 3.1 to 3.3 have; a GGUF file holds only the factors that follow from it.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}

@@ -17,16 +17,18 @@ import numpy.typing as npt
 from core.errors import ConfigError
 from core.gguf.config import ROPE_FACTORS
 from core.gguf.reading import GgufFile
+from core.model.architectures import architecture_of
+from core.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from gguf import ReaderTensor
 
-_KEPT = {"F16": ("F16", 2), "BF16": ("BF16", 2)}  # GGUF's name: safetensors' name, bytes per number
+_UNCHANGED = {"F16": ("F16", 2), "BF16": ("BF16", 2)}  # GGUF's name: safetensors' name, bytes per number
 _WIDE = ("F32", 4)
 _DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
 
-class _Wanted(NamedTuple):
+class _Tensor(NamedTuple):
     """A tensor that the model needs: its name in the Hugging Face directory, and its shape."""
 
     name: str
@@ -35,12 +37,14 @@ class _Wanted(NamedTuple):
 
 def write_weights(file: GgufFile, config: dict[str, Any], target: Path) -> None:
     """Write all tensors of the model. Raises `ConfigError` if one is missing, unknown or of an unknown type."""
-    wanted = _wanted(config)
-    _check_complete(file, wanted)
+    plan = ModelConfig.from_dict(config)
+    tensors = _tensors(plan)
+    _check_complete(file, tensors)
+    pair_width = plan.head_dim if architecture_of(config).gguf_pairs else None
     with target.open("wb") as out:
-        out.write(_header(file, wanted))
-        for name in wanted:
-            out.write(_numbers(file, name, config).data)
+        out.write(_header(file, tensors))
+        for name in tensors:
+            out.write(_numbers(file, name, pair_width).data)
 
 
 def dtype(file: GgufFile) -> str:
@@ -49,59 +53,60 @@ def dtype(file: GgufFile) -> str:
     return _DTYPES[kinds.pop()] if len(kinds) == 1 else "float32"
 
 
-def _wanted(config: dict[str, Any]) -> dict[str, _Wanted]:
-    """The tensors by their names in the file, in the order of the layers."""
-    table = (config["vocab_size"], config["hidden_size"])
-    wanted = {"token_embd.weight": _Wanted("model.embed_tokens.weight", table)}
-    layer = dict(_layer(config))
-    for number in range(config["num_hidden_layers"]):
+def _tensors(plan: ModelConfig) -> dict[str, _Tensor]:
+    """The tensors of the plan by their names in the file, in the order of the layers."""
+    table = (plan.vocab_size, plan.hidden_size)
+    tensors = {"token_embd.weight": _Tensor("model.embed_tokens.weight", table)}
+    layer = dict(_layer(plan))
+    for number in range(plan.num_layers):
         for name, (of_layer, shape) in layer.items():
-            wanted[f"blk.{number}.{name}"] = _Wanted(f"model.layers.{number}.{of_layer}", shape)
-    wanted["output_norm.weight"] = _Wanted("model.norm.weight", table[1:])
-    if not config["tie_word_embeddings"]:
-        wanted["output.weight"] = _Wanted("lm_head.weight", table)
-    return wanted
+            tensors[f"blk.{number}.{name}"] = _Tensor(f"model.layers.{number}.{of_layer}", shape)
+    tensors["output_norm.weight"] = _Tensor("model.norm.weight", table[1:])
+    if not plan.tied:
+        tensors["output.weight"] = _Tensor("lm_head.weight", table)
+    return tensors
 
 
-def _layer(config: dict[str, Any]) -> Iterator[tuple[str, _Wanted]]:
-    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
-    yield "attn_norm.weight", _Wanted("input_layernorm.weight", (hidden,))
-    for name, rows in (("q", queries), ("k", keys), ("v", keys)):
-        yield f"attn_{name}.weight", _Wanted(f"self_attn.{name}_proj.weight", (rows, hidden))
-        if config["model_type"] == "qwen2":
-            yield f"attn_{name}.bias", _Wanted(f"self_attn.{name}_proj.bias", (rows,))
-        if config["model_type"] == "qwen3" and name != "v":
-            yield f"attn_{name}_norm.weight", _Wanted(f"self_attn.{name}_norm.weight", (head,))
-    yield "attn_output.weight", _Wanted("self_attn.o_proj.weight", (hidden, queries))
-    yield "ffn_norm.weight", _Wanted("post_attention_layernorm.weight", (hidden,))
-    yield "ffn_gate.weight", _Wanted("mlp.gate_proj.weight", (inner, hidden))
-    yield "ffn_up.weight", _Wanted("mlp.up_proj.weight", (inner, hidden))
-    yield "ffn_down.weight", _Wanted("mlp.down_proj.weight", (hidden, inner))
+def _layer(plan: ModelConfig) -> Iterator[tuple[str, _Tensor]]:
+    names, hidden, inner, head = plan.names, plan.hidden_size, plan.intermediate_size, plan.head_dim
+    queries, keys = plan.num_heads * head, plan.num_kv_heads * head
+    yield "attn_norm.weight", _Tensor(f"{names.norm}.weight", (hidden,))
+    for name, module, rows in zip("qkv", names.qkv, (queries, keys, keys), strict=True):
+        yield f"attn_{name}.weight", _Tensor(f"{module}.weight", (rows, hidden))
+        if plan.qkv_bias:
+            yield f"attn_{name}.bias", _Tensor(f"{module}.bias", (rows,))
+    if plan.qk_norm:
+        yield "attn_q_norm.weight", _Tensor(f"{names.q_norm}.weight", (head,))
+        yield "attn_k_norm.weight", _Tensor(f"{names.k_norm}.weight", (head,))
+    yield "attn_output.weight", _Tensor(f"{names.out}.weight", (hidden, queries))
+    yield "ffn_norm.weight", _Tensor(f"{names.mlp_norm}.weight", (hidden,))
+    for name, module in zip(("gate", "up"), names.gate_up, strict=True):
+        yield f"ffn_{name}.weight", _Tensor(f"{module}.weight", (inner, hidden))
+    yield "ffn_down.weight", _Tensor(f"{names.down}.weight", (hidden, inner))
 
 
-def _check_complete(file: GgufFile, wanted: dict[str, _Wanted]) -> None:
-    if missing := wanted.keys() - file.tensors.keys():
+def _check_complete(file: GgufFile, tensors: dict[str, _Tensor]) -> None:
+    if missing := tensors.keys() - file.tensors.keys():
         raise ConfigError(f"{file.path}: no tensor {min(missing)!r}; download the file again, or use another")
-    if unknown := file.tensors.keys() - wanted.keys() - {ROPE_FACTORS}:
+    if unknown := file.tensors.keys() - tensors.keys() - {ROPE_FACTORS}:
         raise ConfigError(
             f"{file.path}: a variant of {file.architecture} that is not supported, with a tensor {min(unknown)!r}"
         )
-    for name, (_, shape) in wanted.items():
-        found = tuple(reversed(file.tensors[name].shape.tolist()))
-        if found != shape:
-            raise ConfigError(f"{file.path}: {name} is {[*found]}, and by its metadata it must be {[*shape]}")
+    for name, (_, shape) in tensors.items():
+        in_file = tuple(reversed(file.tensors[name].shape.tolist()))
+        if in_file != shape:
+            raise ConfigError(f"{file.path}: {name} is {[*in_file]}, and by its metadata it must be {[*shape]}")
 
 
 def _kind(tensor: ReaderTensor) -> tuple[str, int]:
     """The type in which a tensor is written, and its bytes per number."""
-    return _KEPT.get(tensor.tensor_type.name, _WIDE)
+    return _UNCHANGED.get(tensor.tensor_type.name, _WIDE)
 
 
-def _header(file: GgufFile, wanted: dict[str, _Wanted]) -> bytes:
+def _header(file: GgufFile, tensors: dict[str, _Tensor]) -> bytes:
     """The length of a JSON object and the object: type, shape and place of each tensor."""
     entries, end = dict[str, Any](), 0
-    for name, (written, shape) in wanted.items():
+    for name, (written, shape) in tensors.items():
         kind, width = _kind(file.tensors[name])
         begin, end = end, end + width * file.tensors[name].n_elements
         entries[written] = {"dtype": kind, "shape": shape, "data_offsets": (begin, end)}
@@ -110,15 +115,15 @@ def _header(file: GgufFile, wanted: dict[str, _Wanted]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _numbers(file: GgufFile, name: str, config: dict[str, Any]) -> npt.NDArray[Any]:
-    """A tensor as it is written, in one piece."""
+def _numbers(file: GgufFile, name: str, pair_width: int | None) -> npt.NDArray[Any]:
+    """A tensor as it is written, in one piece; `pair_width` is that of heads whose rows lie in pairs, if they do."""
     from gguf import dequantize
 
     tensor = file.tensors[name]
     data = tensor.data
-    if config["model_type"] == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
-        data = _halves_together(data, config["head_dim"])
-    if tensor.tensor_type.name in _KEPT:
+    if pair_width is not None and name.endswith(("attn_q.weight", "attn_k.weight")):
+        data = _halves_together(data, pair_width)
+    if tensor.tensor_type.name in _UNCHANGED:
         return np.ascontiguousarray(data)
     try:
         return np.ascontiguousarray(dequantize(data, tensor.tensor_type))

@@ -15,15 +15,17 @@ from llguidance import LLMatcher
 
 from core.errors import InvalidRequest
 from core.grammar.complaints import in_our_words, of_text
-from core.grammar.disjointness import Rewritten
-from core.grammar.faults import Path, SchemaFault, written
-from core.grammar.patterns import check_repetition
-from core.grammar.references import subschemas
-from core.grammar.rewriting import TOO_DEEP, RewrittenSchema
+from core.grammar.json_schema.patterns import check_repetition
+from core.grammar.json_schema.references import subschemas
+from core.grammar.json_schema.rewriting import TOO_DEEP, RewrittenSchema
+from core.grammar.json_schema.schema import Path, Rewritten, SchemaFault, referred, written
 from core.grammar.trial import complaint
 
 MAX_GRAMMAR = 1 << 18  # characters; up to 0.3 s to compile, and 0.5 s more to read as GBNF
 ESCAPES = 'nrbtf\\"'  # letters behind a backslash, without the u of control characters
+
+ONE_SPACE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+"""How JSON is written: between the values all is certain, and can be proposed."""
 
 _NAMED_TOKENS = re.compile(r"<\[|<[^<>\s]+>")  # in Lark, a token by its id or its text, which cannot be tried
 _SEARCHED = 1 << 19  # characters of grammars compiled to find the path at fault, in half a second
@@ -78,8 +80,7 @@ def _of_rewritten(schema: RewrittenSchema, part: Rewritten, whitespace: str | No
 
 def _written_json(schema: RewrittenSchema, whitespace: str | None) -> dict[str, Any]:
     """How the engine writes JSON."""
-    spaces = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
-    form: dict[str, Any] = spaces if whitespace is None else {"whitespace_pattern": whitespace}
+    form: dict[str, Any] = ONE_SPACE if whitespace is None else {"whitespace_pattern": whitespace}
     return form if schema.spelled_characters else form | {"json_allowed_escapes": ESCAPES}
 
 
@@ -142,7 +143,7 @@ class _Search:
     def __init__(self, schema: RewrittenSchema, whitespace: str | None) -> None:
         self._schema = schema
         self._whitespace = whitespace
-        self._left = _SEARCHED
+        self._budget = _SEARCHED
 
     def fault(self, wrong: str) -> tuple[Path, str]:
         """The path of the innermost part found that is refused by itself, and what is wrong with it."""
@@ -155,19 +156,19 @@ class _Search:
 
     def _refused(self, part: Rewritten, searched: set[int]) -> Iterator[tuple[Rewritten, str]]:
         for inner in self._inner(part):
-            if self._left <= 0:
+            if self._budget <= 0:
                 return
             if id(inner) in searched:
                 continue
             searched.add(id(inner))
             grammar = _of_rewritten(self._schema, inner, self._whitespace)
-            self._left -= len(grammar) + _EACH
+            self._budget -= len(grammar) + _EACH
             if wrong := complaint(grammar):
                 yield inner, wrong
 
     def _inner(self, part: Rewritten) -> Iterator[Rewritten]:
         if isinstance(part, bool):
             return
-        if "$ref" in part:
-            yield self._schema.definitions[part["$ref"].removeprefix("#/$defs/")]
+        if (name := referred(part)) is not None:
+            yield self._schema.definitions[name]
         yield from (inner for _, inner in subschemas(part))

@@ -23,7 +23,9 @@ from core.grammar.complaints import of_text
 from core.grammar.spelling import grammar_tokenizer
 
 REMEMBERED = 64  # compiled grammars: clients send the same tools and schemas again
-MASK_ITEMS, MASK_FUEL, STATES = 5_000, 50_000, 50_000  # of a parser and its lexer: a mask takes 10 ms at the very most
+LIMITS = LLParserLimits(  # a mask takes 10 ms at the very most
+    step_max_items=5_000, step_lexer_fuel=50_000, max_lexer_states=50_000, verbose_errors=False
+)
 
 _NAMED_TOKENS = re.compile(r"<\[\^?([0-9,\- ]+)\]>")
 _TEXTS = re.compile(r'"(\\.|[^"\\])*"|(#|//)[^\n]*|/(\\.|[^/\\])+/')  # of Lark: strings, comments and expressions
@@ -62,10 +64,7 @@ class Grammars:
     def _compile(self, grammar: str) -> LLMatcher:
         """Compile and try it: some grammars give up at their first tokens, and some cannot be looked ahead in."""
         tokenizer = self._tokenizer()
-        limits = LLParserLimits(
-            step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
-        )
-        matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+        matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=LIMITS)
         tried = self._begun(matcher)
         first = np.flatnonzero(tried.allowed(())[0])[:1].tolist()
         tried.allowed(first[: tried.valid(first)])

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer
 
-from core.grammar.matching import MASK_FUEL, MASK_ITEMS, STATES
+from core.grammar.matching import LIMITS
 
 
 def complaint(grammar: str) -> str:
@@ -33,10 +33,7 @@ def allows(schema: Mapping[str, Any], text: str) -> bool:
 
 
 def _begun(grammar: str) -> LLMatcher:
-    limits = LLParserLimits(
-        step_max_items=MASK_ITEMS, step_lexer_fuel=MASK_FUEL, max_lexer_states=STATES, verbose_errors=False
-    )
-    return LLMatcher(_bytes(), grammar, log_level=0, limits=limits)
+    return LLMatcher(_bytes(), grammar, log_level=0, limits=LIMITS)
 
 
 @cache

@@ -40,3 +40,10 @@ def as_dtype(weight: Weight, dtype: Dtype) -> Weight:
     if dtype == "float32" or weight.dtype == np.uint16:
         return widened(weight) if dtype == "float32" else weight
     return narrowed(widened(weight))
+
+
+def scaled(weight: Weight, factor: float) -> Weight:
+    """Times a factor of its own type, and rounded to that."""
+    if weight.dtype != np.uint16:
+        return np.multiply(weight, np.array(factor, weight.dtype))
+    return narrowed(widened(weight) * widened(narrowed(np.array([factor], np.float32))))

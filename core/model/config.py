@@ -1,7 +1,6 @@
-"""The architectures that can run, and the geometry of a model from its Hugging Face config.json.
+"""`ModelConfig`, the plan of one model: its geometry and its layers, which loading and every decoder read.
 
-A new architecture of the LLaMA family is added to `ARCHITECTURES`, with its switches in `ModelConfig.from_dict`. An
-unknown one is refused with the list of known ones.
+`core.model.architectures` makes it from a Hugging Face config.json. No other room knows an architecture by name.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from core.errors import ConfigError, UnsupportedArchitecture
+from core.errors import ConfigError
 
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-ROPE_TYPES = ("default", "linear", "llama3", "dynamic")
+Activation = Literal["silu", "gelu_tanh"]
+DecoderName = Literal["auto", "compiled", "torch"]
+"""The decoder (`core.model.decoder`) that a configuration asks for; `auto` is compiled on CPUs and torch elsewhere."""
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -29,59 +29,104 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Rotary position embedding: the base frequency, and its scaling for longer contexts."""
+    """Rotary position embedding: the base frequency, and its scaling for longer contexts.
+
+    `divisors` divide the frequencies one by one, unless there are none; `magnitude` multiplies cosines and sines.
+    """
 
     theta: float
-    type: str
+    type: str = "default"
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context: int = 0
+    divisors: tuple[float, ...] = ()
+    magnitude: float = 1.0
 
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> RopeConfig:
-        """Read `rope_scaling` with `rope_theta` (transformers 4) or `rope_parameters` (5)."""
-        params = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
-        rope_type = params.get("rope_type") or params.get("type") or "default"
-        if rope_type not in ROPE_TYPES:
-            raise ConfigError(f"rotary scaling {rope_type!r} is not supported; known: {', '.join(ROPE_TYPES)}")
-        if (params.get("partial_rotary_factor") or raw.get("partial_rotary_factor") or 1.0) != 1.0:
-            raise ConfigError("partial_rotary_factor must be 1: every dimension of a head is rotated")
-        return cls(
-            theta=params.get("rope_theta") or raw.get("rope_theta") or 10000.0,
-            type=rope_type,
-            factor=params.get("factor", 1.0),
-            low_freq_factor=params.get("low_freq_factor", 1.0),
-            high_freq_factor=params.get("high_freq_factor", 4.0),
-            original_context=params.get("original_max_position_embeddings") or raw["max_position_embeddings"],
-        )
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """What one layer may have otherwise than the next: its rotary embedding, and how far back it sees.
+
+    A token of a layer with a `window` attends over so many tokens, itself included; without one over all before it.
+    """
+
+    rope: RopeConfig
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightNames:
+    """The modules of a layer in the checkpoint, below `model.layers.N`.
+
+    `qkv` and `gate_up` are the modules whose rows, one below the other, are the stacked matrix: several, or one that is
+    stored stacked. `attention_out_norm` and `mlp_out_norm` norm what attention and MLP add; None where nothing does.
+    """
+
+    norm: str = "input_layernorm"
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    q_norm: str = "self_attn.q_norm"
+    k_norm: str = "self_attn.k_norm"
+    out: str = "self_attn.o_proj"
+    attention_out_norm: str | None = None
+    mlp_norm: str = "post_attention_layernorm"
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    down: str = "mlp.down_proj"
+    mlp_out_norm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The geometry of one model of the LLaMA family."""
+    """The plan of a decoder-only transformer with RMS norms, rotary attention and a gated MLP.
+
+    `norm_offset` is added to the weight of every norm. Attention scores are divided by the root of `query_scalar`.
+    A softcap `c` replaces a logit or score `x` by `c * tanh(x / c)`.
+    """
 
     vocab_size: int
     context: int
     hidden_size: int
     intermediate_size: int
-    num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
     norm_eps: float
-    rope: RopeConfig
-    qkv_bias: bool
-    out_bias: bool
-    mlp_bias: bool
-    qk_norm: bool
-    tied: bool
+    layers: tuple[LayerPlan, ...]
+    query_scalar: float
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    tied: bool = False
+    activation: Activation = "silu"
+    norm_offset: float = 0.0
+    embedding_scale: float = 1.0
+    logit_softcap: float | None = None
+    attention_softcap: float | None = None
+    names: WeightNames = WeightNames()
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
 
     @property
     def layer_weights(self) -> int:
         """The number of weights in the matrices of one layer."""
         heads = 2 * (self.num_heads + self.num_kv_heads)  # queries and outputs, keys and values
         return self.hidden_size * (heads * self.head_dim + 3 * self.intermediate_size)
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What a decoder must have beside what Llama needs, by the names that errors use."""
+        needs = {
+            f"the activation {self.activation}": self.activation != "silu",
+            "sliding windows": any(layer.window is not None for layer in self.layers),
+            "rotary embeddings by layer": len({layer.rope for layer in self.layers}) > 1,
+            "norms behind attention and MLP": self.names.attention_out_norm or self.names.mlp_out_norm,
+            "logit softcapping": self.logit_softcap,
+            "attention softcapping": self.attention_softcap,
+        }
+        return frozenset(name for name, needed in needs.items() if needed)
 
     @classmethod
     def load(cls, directory: Path) -> ModelConfig:
@@ -91,46 +136,6 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:
         """Raises `UnsupportedArchitecture`, or `ConfigError` for an unsupported variant of a known architecture."""
-        architecture = _architecture(raw)
-        if raw.get("hidden_act", "silu") != "silu":
-            raise ConfigError(f"hidden_act {raw['hidden_act']!r} is not supported; known: silu")
-        if "quantization_config" in raw:
-            raise ConfigError("quantised checkpoints are not supported: point at the unquantised model")
-        heads = raw["num_attention_heads"]
-        attention_bias = bool(raw.get("attention_bias"))
-        return cls(
-            vocab_size=raw["vocab_size"],
-            context=_context(raw, architecture),
-            hidden_size=raw["hidden_size"],
-            intermediate_size=raw["intermediate_size"],
-            num_layers=raw["num_hidden_layers"],
-            num_heads=heads,
-            num_kv_heads=raw.get("num_key_value_heads") or heads,
-            head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
-            norm_eps=raw.get("rms_norm_eps", 1e-6),
-            rope=RopeConfig.from_dict(raw),
-            qkv_bias=attention_bias or architecture == "Qwen2ForCausalLM",
-            out_bias=attention_bias,
-            mlp_bias=bool(raw.get("mlp_bias")),
-            qk_norm=architecture == "Qwen3ForCausalLM",
-            tied=bool(raw.get("tie_word_embeddings")),
-        )
+        from core.model.architectures import plan  # not above: architectures are written with these classes
 
-
-def _architecture(raw: Mapping[str, Any]) -> str:
-    names = [str(name) for name in raw.get("architectures") or []]
-    if len(names) != 1 or names[0] not in ARCHITECTURES:
-        raise UnsupportedArchitecture(f"{', '.join(names) or 'no architecture'}; known: {', '.join(ARCHITECTURES)}")
-    return names[0]
-
-
-def _context(raw: Mapping[str, Any], architecture: str) -> int:
-    """The longest session that full attention serves exactly.
-
-    A layer with a sliding window sees everything while the session fits the window. Dynamic rotary scaling does nothing
-    up to `max_position_embeddings`. Within these limits both equal the plain model.
-    """
-    context: int = raw["max_position_embeddings"]
-    slides = architecture == "MistralForCausalLM" or bool(raw.get("use_sliding_window"))
-    window: int | None = raw.get("sliding_window")
-    return min(context, window) if slides and window else context
+        return plan(raw)

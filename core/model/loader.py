@@ -11,8 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
-
 from core.errors import ConfigError
 from core.model.bfloat16 import Dtype, Weight, as_dtype, widened
 from core.model.checkpoint import Checkpoint
@@ -30,6 +28,8 @@ def resolve(path: str | Path, patterns: tuple[str, ...] = ("*.json", "*.safetens
     """The local directory of a model: `path` itself, or the cached snapshot of that hub id."""
     if Path(path).is_dir():
         return Path(path)
+    from huggingface_hub import snapshot_download  # takes longer to import than all else here
+
     try:
         directory = Path(snapshot_download(str(path), allow_patterns=list(patterns)))
         if not any(directory.glob("*.safetensors")):

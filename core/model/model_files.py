@@ -14,7 +14,7 @@ from core.model.bfloat16 import Dtype
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import Weights, adapted_model, is_adapter, resolve
-from core.model.pages import PAGE_SIZE, pages_for
+from core.model.pages import pages_for
 from core.model.tensors import Tensors
 
 
@@ -44,10 +44,6 @@ class OpenedModel(NamedTuple):
     weights: Weights
     tensors: Tensors
 
-    def cache_shape(self, num_pages: int) -> tuple[int, ...]:
-        config = self.config
-        return config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim
-
 
 def open_model(
     path: str | Path,
@@ -61,7 +57,7 @@ def open_model(
     directory = resolve(path)
     config = ModelConfig.load(directory)
     if num_layers is not None:
-        config = replace(config, num_layers=num_layers)
+        config = replace(config, layers=config.layers[:num_layers])
     stored = DraftVocabulary.of_stored_head(directory)
     stored_ids, head_ids = (_head_ids(one, config) for one in (stored, vocabulary or stored))
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, target)

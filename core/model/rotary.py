@@ -15,7 +15,10 @@ Table = NDArray[np.float32]
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Table:
     """The angle per position of each pair of dimensions, fp32 [head_dim / 2]."""
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    plain: Table = np.float32(1.0) / np.power(rope.theta, exponents, dtype=np.float64).astype(np.float32)
+    powers = np.power(rope.theta, exponents, dtype=np.float64).astype(np.float32)
+    if rope.divisors:
+        powers *= np.array(rope.divisors, np.float32)
+    plain: Table = np.float32(1.0) / powers
     if rope.type == "linear":
         return plain / np.float32(rope.factor)
     return _by_parts(plain, rope) if rope.type == "llama3" else plain
@@ -32,15 +35,21 @@ def _by_parts(plain: Table, rope: RopeConfig) -> Table:
 
 
 class Rotary:
-    """The tables of one model: `cos` and `sin`, fp32 [context, 1, head_dim].
+    """The tables of one embedding: `cos` and `sin`, fp32 [context, 1, head_dim].
 
     Angles are rounded to fp32 as in transformers; their cosines and sines are the nearest fp32 numbers.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
-        positions = np.arange(config.context, dtype=np.float32)
-        angles = np.outer(positions, inverse_frequencies(config.rope, config.head_dim)).astype(np.float64)
+    def __init__(self, rope: RopeConfig, context: int, head_dim: int) -> None:
+        positions = np.arange(context, dtype=np.float32)
+        angles = np.outer(positions, inverse_frequencies(rope, head_dim)).astype(np.float64)
         # A head's dimensions i and i + head_dim/2 form a pair; the first of a pair takes minus its partner's sine.
-        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        cos, sin = ((rope.magnitude * part).astype(np.float32) for part in (np.cos(angles), np.sin(angles)))
         self.cos = np.concatenate([cos, cos], -1)[:, None]
         self.sin = np.concatenate([-sin, sin], -1)[:, None]
+
+
+def rotary_tables(config: ModelConfig) -> dict[RopeConfig, Rotary]:
+    """The tables of every rotary embedding that a layer of the model has."""
+    ropes = dict.fromkeys(layer.rope for layer in config.layers)
+    return {rope: Rotary(rope, config.context, config.head_dim) for rope in ropes}

@@ -36,12 +36,16 @@ class TensorDecoder:
     """A compiled decoder that takes and gives tensors."""
 
     draws, loops = CompiledDecoder.draws, CompiledDecoder.loops
+    device = torch.device("cpu")
 
     def __init__(self, compiled: CompiledDecoder) -> None:
         self.compiled = compiled
+        self.num_pages, self.dtype = compiled.num_pages, compiled.dtype
+        self.head_ids = None if compiled.head_ids is None else torch.from_numpy(compiled.head_ids)
+        self.copy_pages, self.close = compiled.copy_pages, compiled.close
 
-    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
-        return torch.from_numpy(self.compiled(tokens, spans, wanted))
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> torch.Tensor:
+        return torch.from_numpy(self.compiled(tokens, spans, logit_rows))
 
     def draw(
         self,
@@ -52,5 +56,5 @@ class TensorDecoder:
         noise: torch.Tensor | None,
         ending: StopRule,
     ) -> list[list[DraftToken]]:
-        given = None if noise is None else noise.float().numpy()
-        return self.compiled.draw(tokens, spans, steps, num_ids, given, ending)
+        floats = None if noise is None else noise.float().numpy()
+        return self.compiled.draw(tokens, spans, steps, num_ids, floats, ending)

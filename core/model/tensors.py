@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import ConfigError
-from core.model.bfloat16 import Weight
+from core.model.bfloat16 import Weight, scaled, widened
 from core.model.config import ModelConfig
 from core.model.loader import EMBEDDING, Weights
 
@@ -25,15 +25,20 @@ class Matrix(NamedTuple):
 
 
 class LayerTensors(NamedTuple):
-    """The tensors of one layer. `qk_norm` [heads + kv heads, head_dim] is the norm weight of query and key heads."""
+    """The tensors of one layer. `qk_norm` [heads + kv heads, head_dim] is the norm weight of query and key heads.
+
+    `attention_out_norm` and `mlp_out_norm` are for what attention and MLP add; None where nothing norms that.
+    """
 
     norm: Weight
     qkv: Matrix
     qk_norm: Weight | None
     out: Matrix
+    attention_out_norm: Weight | None
     mlp_norm: Weight
     gate_up: Matrix
     down: Matrix
+    mlp_out_norm: Weight | None
 
 
 class Tensors:
@@ -57,11 +62,13 @@ class Tensors:
 
     @property
     def embedding(self) -> Weight:
-        return _shaped(EMBEDDING, self._weights.embedding(), self._config.vocab_size, self._config.hidden_size)
+        """Scaled as the plan says, by a factor that is rounded to the model's type, as in transformers."""
+        table = _shaped(EMBEDDING, self._weights.embedding(), self._config.vocab_size, self._config.hidden_size)
+        return table if self._config.embedding_scale == 1.0 else scaled(table, self._config.embedding_scale)
 
     @property
     def norm(self) -> Weight:
-        return self._tensor("model.norm.weight", self._config.hidden_size)
+        return self._norm("model.norm", self._config.hidden_size)
 
     @property
     def head(self) -> Matrix:
@@ -84,20 +91,28 @@ class Tensors:
         return (self._layer(f"model.layers.{index}") for index in range(self._config.num_layers))
 
     def _layer(self, prefix: str) -> LayerTensors:
-        config, attention, mlp = self._config, f"{prefix}.self_attn", f"{prefix}.mlp"
+        config, names = self._config, self._config.names
         hidden, gates, queries = config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim
         keys = config.num_kv_heads * config.head_dim
-        projections = {
-            f"{attention}.{name}_proj": outs for name, outs in zip("qkv", (queries, keys, keys), strict=True)
-        }
+        qkv = _rows_by_module(names.qkv, (queries, keys, keys))
+        gate_up = _rows_by_module(names.gate_up, (gates, gates))
+
+        def norm(name: str) -> Weight:
+            return self._norm(f"{prefix}.{name}", hidden)
+
+        def matrix(modules: Mapping[str, int], ins: int, has_bias: bool) -> Matrix:
+            return self._matrix({f"{prefix}.{module}": outs for module, outs in modules.items()}, ins, has_bias)
+
         return LayerTensors(
-            norm=self._tensor(f"{prefix}.input_layernorm.weight", hidden),
-            qkv=self._matrix(projections, hidden, config.qkv_bias),
-            qk_norm=self._qk_norm(attention) if config.qk_norm else None,
-            out=self._matrix({f"{attention}.o_proj": hidden}, queries, config.out_bias),
-            mlp_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", hidden),
-            gate_up=self._matrix({f"{mlp}.gate_proj": gates, f"{mlp}.up_proj": gates}, hidden, config.mlp_bias),
-            down=self._matrix({f"{mlp}.down_proj": hidden}, gates, config.mlp_bias),
+            norm=norm(names.norm),
+            qkv=matrix(qkv, hidden, config.qkv_bias),
+            qk_norm=self._qk_norm(prefix) if config.qk_norm else None,
+            out=matrix({names.out: hidden}, queries, config.out_bias),
+            attention_out_norm=norm(names.attention_out_norm) if names.attention_out_norm else None,
+            mlp_norm=norm(names.mlp_norm),
+            gate_up=matrix(gate_up, hidden, config.mlp_bias),
+            down=matrix({names.down: hidden}, gates, config.mlp_bias),
+            mlp_out_norm=norm(names.mlp_out_norm) if names.mlp_out_norm else None,
         )
 
     def _matrix(self, modules: Mapping[str, int], ins: int, has_bias: bool) -> Matrix:
@@ -106,11 +121,16 @@ class Tensors:
         biases = [self._tensor(f"{module}.bias", outs) for module, outs in modules.items()] if has_bias else None
         return Matrix(np.concatenate(weights), np.concatenate(biases) if biases else None)
 
-    def _qk_norm(self, attention: str) -> Weight:
-        config = self._config
-        heads = {"q_norm": config.num_heads, "k_norm": config.num_kv_heads}
-        norms = [self._tensor(f"{attention}.{norm}.weight", config.head_dim) for norm in heads]
+    def _qk_norm(self, prefix: str) -> Weight:
+        config, names = self._config, self._config.names
+        heads = {names.q_norm: config.num_heads, names.k_norm: config.num_kv_heads}
+        norms = [self._norm(f"{prefix}.{norm}", config.head_dim) for norm in heads]
         return np.repeat(norms, [*heads.values()], axis=0)
+
+    def _norm(self, module: str, size: int) -> Weight:
+        """The weight of a norm; in float32 where the plan's offset is added, as transformers does."""
+        weight = self._tensor(f"{module}.weight", size)
+        return widened(weight) + np.float32(self._config.norm_offset) if self._config.norm_offset else weight
 
     def _tensor(self, name: str, *shape: int) -> Weight:
         return _shaped(name, self._weights.tensor(name), *shape)
@@ -121,3 +141,8 @@ def _shaped(name: str, tensor: Weight, *shape: int) -> Weight:
     if tensor.shape != shape:
         raise ConfigError(f"{name} is {[*tensor.shape]}, but config.json says {[*shape]}")
     return tensor
+
+
+def _rows_by_module(modules: tuple[str, ...], rows: tuple[int, ...]) -> dict[str, int]:
+    """The outputs of each module of a stacked matrix; one module has all of them."""
+    return {modules[0]: sum(rows)} if len(modules) == 1 else dict(zip(modules, rows, strict=True))

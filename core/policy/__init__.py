@@ -3,8 +3,8 @@
 `draft_policy.DraftPolicy` states the rule of the verifier. `acceptance`, `latency` and `cost_model` hold the three
 estimates it weighs. `prompt_share` says how much of waiting prompts a pass reads, by what `prompt_costs` has learned
 that they cost. `rerouting` chooses the slot of an answer and corrects the choice. The room is pure: no clock,
-thread or socket, so that recorded rounds and answers can be replayed through it (`tests.bench.policy`,
-`tests.bench.paper`). It imports no other rooms but `core.model`, and of `core.tasks` the name of the general slot.
+thread or socket, so that recorded rounds and answers can be replayed through it (`tests.bench.policy`).
+It imports no other room but `core.model`.
 
 Every number of the verifier's policy, its reason, and the effect of half and twice of it on the mean goodput of 16
 replays: of 1, 2, 4 and 8 streams, with good, un-adapted, useless and slow drafts (`python -m tests.bench.policy

@@ -1,6 +1,6 @@
 """Estimates how many proposed tokens the target will accept.
 
-Of a draft, they are counted per adapter and position in the proposal. An estimate forgets with time and then rests on
+Of a draft, they are counted per key and position in the proposal. An estimate forgets with time and then rests on
 its prior, which is optimistic. A draft that has not been asked for long is therefore asked again; that is the only
 exploration there is (`core.policy.draft_policy`).
 
@@ -38,7 +38,7 @@ class _Position(NamedTuple):
 
 
 class AcceptanceEstimate:
-    """The positions of one adapter's proposals."""
+    """The positions of one draft's proposals."""
 
     def __init__(self) -> None:
         self._positions: list[_Position] = []

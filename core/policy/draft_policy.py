@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from core.draft_key import DraftKey
 from core.policy.acceptance import AcceptanceEstimate
 from core.policy.cost_model import PassCosts
 from core.policy.latency import DraftLatency
@@ -30,10 +31,10 @@ from core.policy.prompt_share import room
 
 CLEARLY = 1.02  # times the goodput of drafting nothing: a lesser gain may be luck
 FORGET_PASSES = 640  # after which an estimate that is not renewed has 1/e of its weight
-OTHERS = "*"  # stands for all adapters that were never met
+OTHERS = DraftKey("*")  # stands for all drafts that were never met
 _FORGET_EVERY = 16  # passes
 _RUNNING_GAIN = 1 / 32  # per pass, of the running average of sessions
-_MOST_ADAPTERS, _MOST_PROCESSES = 64, 256  # remembered: drafts name themselves, and are not trusted
+_MAX_KEYS, _MAX_PROCESSES = 64, 256  # remembered: drafts name themselves, and are not trusted
 _INSTANT = 1e-6  # seconds; nobody waits for less
 _HOPELESS = 2.0  # more than any chance
 
@@ -50,7 +51,7 @@ class DraftBudget(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DraftEstimates:
-    """The estimates of one adapter; `latency` is that of the process which drafted with it last."""
+    """The estimates of one draft; `latency` is that of the process which drafted with it last."""
 
     acceptance: AcceptanceEstimate = field(default_factory=AcceptanceEstimate)
     latency: DraftLatency = field(default_factory=DraftLatency)
@@ -97,15 +98,15 @@ class DraftPolicy:
 
     def __init__(self) -> None:
         self.costs = PassCosts()
-        self._adapters: dict[str, DraftEstimates] = {}
+        self._drafts: dict[DraftKey, DraftEstimates] = {}
         self._latencies: dict[bytes, DraftLatency] = {}
         self._running = 0.0
         self._passes = 0
 
-    def estimates(self, adapter: str, process: bytes) -> DraftEstimates:
-        """The estimates of an adapter, now that `process` drafts with it."""
-        estimates = _recent(self._adapters, adapter, DraftEstimates, _MOST_ADAPTERS)
-        estimates.latency = _recent(self._latencies, process, DraftLatency, _MOST_PROCESSES)
+    def estimates(self, key: DraftKey, process: bytes) -> DraftEstimates:
+        """The estimates of a draft, now that `process` drafts with it."""
+        estimates = _recent(self._drafts, key, DraftEstimates, _MAX_KEYS)
+        estimates.latency = _recent(self._latencies, process, DraftLatency, _MAX_PROCESSES)
         return estimates
 
     def observe_pass(self, num_running: int) -> None:
@@ -117,7 +118,7 @@ class DraftPolicy:
             self.costs.forget(keep)
             for latency in self._latencies.values():
                 latency.forget(keep)
-            for estimates in self._adapters.values():
+            for estimates in self._drafts.values():
                 estimates.acceptance.forget(keep)
 
     def plan(self, groups: Sequence[DraftedSessions], num_running: float) -> list[DraftBudget]:
@@ -165,17 +166,17 @@ class DraftPolicy:
         running = max(1.0, self._running)
         return self.plan([DraftedSessions(draft.acceptance, draft.latency, limit, running)], running)[0]
 
-    def declined(self, num_sessions: int, limit: int) -> dict[str, bool]:
-        """By adapter, the last to join last, whether a new session should go without its draft; with `OTHERS`.
+    def declined(self, num_sessions: int, limit: int) -> dict[DraftKey, bool]:
+        """By draft, the last to join last, whether a new session should go without it; with `OTHERS`.
 
-        About `num_sessions` will run beside it, taken to be spread evenly over the adapters met.
+        About `num_sessions` will run beside it, taken to be spread evenly over the drafts met.
         """
         sessions = max(num_sessions, round(self._running), 1)
-        each = sessions / max(1, len(self._adapters))
-        met = [DraftedSessions(one.acceptance, one.latency, limit, each) for one in self._adapters.values()]
+        each = sessions / max(1, len(self._drafts))
+        met = [DraftedSessions(one.acceptance, one.latency, limit, each) for one in self._drafts.values()]
         never_met = DraftedSessions(AcceptanceEstimate(), DraftLatency(), limit, sessions)
         budgets = [*self.plan(met, sessions), *self.plan([never_met], sessions)]
-        return {name: not budget.num_tokens for name, budget in zip([*self._adapters, OTHERS], budgets, strict=True)}
+        return {key: not budget.num_tokens for key, budget in zip([*self._drafts, OTHERS], budgets, strict=True)}
 
     def seconds_to_wait(self, sessions: Sequence[Readiness], num_drafting: int, unread: Sequence[Chunk] = ()) -> float:
         """Seconds to wait for further proposals before the next pass; 0 means to begin it now.

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 
 MEMORY = 30.0  # passes that evidence lasts: an answer may change its task
 SPREAD = 20.0  # judged tokens that the rate of a task is worth against the answer's own

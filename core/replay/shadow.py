@@ -19,11 +19,11 @@ from typing import Literal, NamedTuple, Self, get_args
 from core.bundle.manifest import Manifest
 from core.bundle.store import Bundle, show
 from core.confidence_intervals import Difference, Estimate, Figure, compare, over_prompts
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.model.base import Model
 from core.policy.rerouting import AnswerRoute, RoutingTable
 from core.replay.replay import AcceptanceCounts, Terms, score_draft
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.traces.reservoir import Reservoir
 from core.traces.store import Trace, TraceStore

@@ -9,7 +9,3 @@ rewording, rewording_rules          prompts in other words, for training and tes
 This room imports nothing of `core` but errors and confidence intervals. The service imports `classifier` alone, as does
 `core.replay.shadow`, its command line `identity`; `train_jobs` and the bench import the rest.
 """
-
-from __future__ import annotations
-
-GENERAL = "general"  # the task of prompts that belong to no other; its slot has the best single draft for all

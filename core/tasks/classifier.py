@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from core.draft_key import GENERAL
 from core.errors import ConfigError
-from core.tasks import GENERAL
 
 if TYPE_CHECKING:
     from transformers import MambaModel

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.classifier import ClassifierConfig, Network, TaskClassifier, window
 
 Example = tuple[Sequence[int], str]  # a prompt's token ids, its task

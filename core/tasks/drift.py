@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.confidence_intervals import Estimate, estimate
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.embedding import Matrix
 from core.tasks.identity import TaskCentroids
 

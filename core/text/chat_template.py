@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -12,9 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from core.errors import InvalidRequest
-from core.parsing import formats
 from core.text.plain_contents import PlainContents, reserved_ids
 from core.text.written_tools import with_written_tools
+from core.tools.formats import FORMATS, format_of, takes_tools
+from core.tools.reasoning import reasoning_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 PROBE = "zqxzq"  # appears in no chat template
 _PROBES = (("system", "user", "assistant", "user"), ("user", "assistant", "user"), ("user",))
 _QUOTED = 200  # characters of a template's complaint
-
-_MISTRALS_ID = re.compile("[a-zA-Z0-9]{9}")  # of a call; Mistral's templates refuse others
 
 Messages = list[dict[str, Any]]
 
@@ -47,17 +45,17 @@ class Rendering:
 class ChatTemplate:
     """Renders and encodes conversations with the template of `hf`, which may lack one.
 
-    `tool_format` is how calls of tools are written: as the template asks for, unless it is given. It has to be given
-    for a template without tools, and they are then told in the system message. `reasoning` are the template's markers.
+    `tool_format` is how calls of tools are written: as the template asks for, unless one is named. It has to be named
+    for a template without tools, which then stand in the system message. `reasoning` are the template's markers.
     """
 
-    def __init__(self, hf: PreTrainedTokenizerBase, tool_format: formats.ToolFormat | None = None) -> None:
+    def __init__(self, hf: PreTrainedTokenizerBase, format_name: str | None = None) -> None:
         self._hf = hf
         self._raw = hf.backend_tokenizer
         code = _code(hf.chat_template)
-        self._takes_tools = formats.takes_tools(code)
-        self.tool_format = tool_format or formats.tool_format(code)
-        self.reasoning = formats.reasoning_of(code)
+        self._takes_tools = takes_tools(code)
+        self.tool_format = format_of(code) if format_name is None else FORMATS[format_name]
+        self.reasoning = reasoning_of(code)
         self.variables = frozenset(re.findall(r"\w+", code))  # those and other words
 
     @property
@@ -78,8 +76,8 @@ class ChatTemplate:
         if self.tool_format is not None and not self._takes_tools:
             messages = with_written_tools(messages, rendering.tools, self.tool_format)
             rendering = replace(rendering, tools=())
-        elif self.tool_format == "mistral":
-            messages = [_with_mistrals_ids(message) for message in messages]
+        elif self.tool_format is not None:
+            messages = [dict(self.tool_format.template_message(message)) for message in messages]
         try:
             text = self._rendered(messages, rendering)
         except Exception as error:  # a template is a program, and what it fails on is in the request
@@ -109,13 +107,15 @@ class ChatTemplate:
             return
         reason = "asks for calls in a form that is not read" if self._takes_tools else "has no tools"
         if rendering.tools:
-            message = f"this model's chat template {reason}; leave tools out, or set target.tool_format of the service"
-            raise InvalidRequest("tools", message)
+            complaint = (
+                f"this model's chat template {reason}; leave tools out, or set target.tool_format of the service"
+            )
+            raise InvalidRequest("tools", complaint)
         if self._takes_tools:
             return
-        for number, said in enumerate(messages):
-            if said["role"] == "tool" or said.get("tool_calls"):
-                field = f"messages[{number}]." + ("role" if said["role"] == "tool" else "tool_calls")
+        for number, message in enumerate(messages):
+            if message["role"] == "tool" or message.get("tool_calls"):
+                field = f"messages[{number}]." + ("role" if message["role"] == "tool" else "tool_calls")
                 reason = "this model's chat template has no tools; leave the message out"
                 raise InvalidRequest(field, f"'{field}': {reason}")
 
@@ -137,23 +137,9 @@ def _code(template: str | dict[str, str] | None) -> str:
     return "\n".join(template.values()) if isinstance(template, dict) else template or ""
 
 
-def _with_mistrals_ids(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message with ids of calls as Mistral's templates take them."""
-    renewed = dict(message)
-    if calls := message.get("tool_calls"):
-        renewed["tool_calls"] = [{**call, "id": _mistrals_id(call["id"])} for call in calls]
-    if "tool_call_id" in message:
-        renewed["tool_call_id"] = _mistrals_id(message["tool_call_id"])
-    return renewed
-
-
-def _mistrals_id(given: str) -> str:
-    return given if _MISTRALS_ID.fullmatch(given) else hashlib.sha256(given.encode()).hexdigest()[:9]
-
-
 def _check_names(hf: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:
     """Refuse variables that are no business of a template's: those that say how to render or with which template."""
     own = {"messages", "conversations", *inspect.signature(hf.apply_chat_template).parameters}
-    if taken := sorted(own.intersection(variables)):
-        message = f"'{taken[0]}' is no variable of a chat template; give the template's own, such as enable_thinking"
+    if names := sorted(own.intersection(variables)):
+        message = f"'{names[0]}' is no variable of a chat template; give the template's own, such as enable_thinking"
         raise InvalidRequest("chat_template_kwargs", message)

@@ -1,10 +1,10 @@
 """Token ids in, text out, one token at a time, up to the first stop string that is not in a call held by a grammar.
 
 A piece of text is released only when no later token can change or withdraw it. An unfinished UTF-8 sequence and a
-possible beginning of a stop string are held back. The joined pieces are the whole text, however the tokens were cut
+possible beginning of a stop string are pending. The joined pieces are the whole text, however the tokens were cut
 into runs.
 
-The DecodeStream of tokenizers does not fit. It hides the text it holds back, so a stop string followed by half a
+The DecodeStream of tokenizers does not fit. It hides the text that is pending, so a stop string followed by half a
 character would be seen a token late. On byte-fallback vocabularies it fails for good once invalid bytes follow a
 finished character.
 """
@@ -15,8 +15,9 @@ from functools import partial
 
 from tokenizers import Tokenizer
 
-from core.parsing.call_spans import PLAIN, AnswerForm, CallSpans, Span
-from core.parsing.marks import marks_of
+from core.tools.call_spans import PLAIN, AnswerForm, CallSpans, TextSpan
+from core.tools.formats import FORMATS
+from core.tools.markers import marks_of
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoders write it for bytes that are not (yet) a character
 
@@ -40,11 +41,13 @@ class TextStream:
         self.stop_string: str | None = None
         self._include_stop = include_stop
         self._marks = marks_of(form.markers)
-        self._calls = CallSpans(form.held, form.reasoning, form.opened) if form.held and stop else None
+        self._calls: CallSpans | None = None
+        if form.constrained is not None and stop:
+            self._calls = CallSpans(FORMATS[form.constrained], form.reasoning, form.opened)
         self._new_decoder = partial(_Decoder, tokenizer, skip_special_tokens)
         self._decoder = self._new_decoder()
         self._stop = stop
-        self._held = ""
+        self._pending = ""
 
     @property
     def stopped(self) -> bool:
@@ -55,30 +58,30 @@ class TextStream:
         if self.stopped:
             return ""
         text = self._text_of(token)
-        return self._searched([Span(text, False)] if self._calls is None else self._calls.push(text))
+        return self._searched([TextSpan(text, False)] if self._calls is None else self._calls.push(text))
 
     def flush(self) -> str:
-        """The text still held back at the end of the generation; unfinished bytes come out as U+FFFD."""
+        """The text still pending at the end of the generation; unfinished bytes come out as U+FFFD."""
         if self.stopped:
             return ""
         text = self._searched([] if self._calls is None else self._calls.finish())
         if not self.stopped:
-            self._held += self._decoder.flush()
-            text += self._release(len(self._held))
+            self._pending += self._decoder.flush()
+            text += self._release(len(self._pending))
         return text
 
-    def _searched(self, spans: list[Span]) -> str:
+    def _searched(self, spans: list[TextSpan]) -> str:
         """What these parts of the text make certain."""
         return "".join(self._released(span) for span in spans if not self.stopped)
 
-    def _released(self, span: Span) -> str:
-        self._held += span.text
+    def _released(self, span: TextSpan) -> str:
+        self._pending += span.text
         if span.in_call:
-            return self._release(len(self._held))
-        found = [(at, len(stop), stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
-        if not found:
-            return self._release(len(self._held) - self._begun())
-        start, length, self.stop_string = min(found)
+            return self._release(len(self._pending))
+        matches = [(at, len(stop), stop) for stop in self._stop if (at := self._pending.find(stop)) >= 0]
+        if not matches:
+            return self._release(len(self._pending) - self._stop_begin())
+        start, length, self.stop_string = min(matches)
         return self._release(start + length if self._include_stop else start)
 
     def _text_of(self, token: int) -> str:
@@ -88,14 +91,14 @@ class TextStream:
         return before + self._marks[token]
 
     def _release(self, length: int) -> str:
-        text, self._held = self._held[:length], self._held[length:]
+        text, self._pending = self._pending[:length], self._pending[length:]
         return text
 
-    def _begun(self) -> int:
-        """The length of the longest suffix of the held text that begins a stop string."""
+    def _stop_begin(self) -> int:
+        """The length of the longest suffix of the pending text that begins a stop string."""
         longest = max((len(stop) - 1 for stop in self._stop), default=0)
-        for length in range(min(longest, len(self._held)), 0, -1):
-            if any(stop.startswith(self._held[-length:]) for stop in self._stop):
+        for length in range(min(longest, len(self._pending)), 0, -1):
+            if any(stop.startswith(self._pending[-length:]) for stop in self._stop):
                 return length
         return 0
 
@@ -111,26 +114,26 @@ class _Decoder:
         self._skip_special_tokens = skip_special_tokens
         self._window: list[int] = []
         self._num_context = 0
-        self._given = ""  # text of the window that has been released
+        self._released_text = ""  # text of the window that has been released
 
     def push(self, token: int) -> str:
         self._window.append(token)
         text = self._decode()
         certain = text.rstrip(UNFINISHED)
-        if not certain.startswith(self._given):
+        if not certain.startswith(self._released_text):
             return "" if certain != text else self._restart()
-        new = certain[len(self._given) :]
-        self._given = certain
+        new = certain[len(self._released_text) :]
+        self._released_text = certain
         if new and certain == text:
             self._advance()
         return new
 
     def flush(self) -> str:
         text = self._decode()
-        if not text.startswith(self._given):
+        if not text.startswith(self._released_text):
             return self._restart()
-        new = text[len(self._given) :]
-        self._given = text
+        new = text[len(self._released_text) :]
+        self._released_text = text
         return new
 
     def _restart(self) -> str:
@@ -143,7 +146,7 @@ class _Decoder:
     def _advance(self) -> None:
         del self._window[: self._num_context]
         self._num_context = len(self._window)
-        self._given = self._decode()
+        self._released_text = self._decode()
 
     def _decode(self) -> str:
         return self._tokenizer.decode(self._window, skip_special_tokens=self._skip_special_tokens)

@@ -52,15 +52,15 @@ class PlainContents:
         return [self.hidden(part, typed) for part in value] if isinstance(value, list) else value
 
     def _hidden_text(self, text: str, typed: list[str]) -> str:
-        def stand_in(_token: int, found: str) -> str:
-            typed.append(found)
+        def stand_in(_token: int, name: str) -> str:
+            typed.append(name)
             return self._stand_in % (len(typed) - 1)
 
         return self._finder.replaced(text, stand_in)
 
     def shown(self, text: str, typed: list[str]) -> str:
         """`text` with what its stand-ins stand for."""
-        return self._stand_ins.sub(lambda found: typed[int(found[1])], text)
+        return self._stand_ins.sub(lambda match: typed[int(match[1])], text)
 
     def encode(self, rendered: str, typed: list[str]) -> list[int]:
         """Token ids of what the template made of hidden values; the reserved ones are those that it wrote itself.
@@ -69,7 +69,7 @@ class PlainContents:
         """
         own: list[int] = []
 
-        def name(token: int, _found: str) -> str:
+        def name(token: int, _text: str) -> str:
             own.append(token)
             return self._names[token]
 

@@ -41,8 +41,8 @@ class Unused:
     fields: dict[str, None] = field(default_factory=dict)
     answers: int = 0
 
-    def note(self, given: Mapping[str, Any], used: Set[str], path: str = "") -> None:
-        self.fields.update(dict.fromkeys(path + name for name in given if name not in used))
+    def note(self, fields: Mapping[str, Any], used: Set[str], path: str = "") -> None:
+        self.fields.update(dict.fromkeys(path + name for name in fields if name not in used))
 
     def __str__(self) -> str:
         """Both in words, or nothing."""
@@ -74,9 +74,9 @@ def _bare(line: Mapping[str, Any], key: str, unused: Unused) -> Prompt:
 
 def _instruction(line: Mapping[str, Any], key: str, unused: Unused) -> Prompt:
     unused.note(line, {key, "input", "system", "task"})
-    text, given = _text(line[key], key, least=1), line.get("input")
-    if given is not None and _text(given, "input").strip():
-        text = f"{text}\n\n{given}"
+    text, extra = _text(line[key], key, least=1), line.get("input")
+    if extra is not None and _text(extra, "input").strip():
+        text = f"{text}\n\n{extra}"
     return Prompt(messages=(*_system(line), Message("user", text)))
 
 
@@ -120,13 +120,13 @@ class _Calls:
         self._numbers = count(1)
         self._open = deque[str]()
 
-    def begun(self, given: str | None) -> str:
-        self._open.append(given or f"call_{next(self._numbers)}")
+    def begun(self, call_id: str | None) -> str:
+        self._open.append(call_id or f"call_{next(self._numbers)}")
         return self._open[-1]
 
-    def answered(self, given: str | None) -> str:
+    def answered(self, call_id: str | None) -> str:
         """The id of the call that a result belongs to: the first without a result, if it does not say."""
-        answered = given or (self._open[0] if self._open else f"call_{next(self._numbers)}")
+        answered = call_id or (self._open[0] if self._open else f"call_{next(self._numbers)}")
         if answered in self._open:
             self._open.remove(answered)
         return answered
@@ -148,8 +148,8 @@ def _turn(value: Any, path: str, calls: _Calls, unused: Unused) -> Message:
     unused.note(turn, used, f"{path.partition('[')[0]}[].")
     nothing = called and turn.get(content_key) is None
     content = "" if nothing else _content(turn.get(content_key), f"{path}.{content_key}")
-    made = tuple(_call(call, f"{path}.tool_calls[{number}]", calls) for number, call in enumerate(called))
-    return Message(role, content, made, answers)
+    parsed = tuple(_call(call, f"{path}.tool_calls[{number}]", calls) for number, call in enumerate(called))
+    return Message(role, content, parsed, answers)
 
 
 def _role(value: Any, path: str) -> str:
@@ -195,8 +195,8 @@ def _tool(value: Any, path: str, unused: Unused) -> str:
     return _json({"type": "function", "function": shown}, path)
 
 
-def _name(given: Mapping[str, Any], key: str, path: str) -> str | None:
-    value = given.get(key)
+def _name(fields: Mapping[str, Any], key: str, path: str) -> str | None:
+    value = fields.get(key)
     return None if value is None else _text(value, f"{path}.{key}")
 
 
@@ -212,9 +212,9 @@ def _list(value: Any, path: str) -> list[Any]:
     return value
 
 
-def _text(value: Any, path: str, wanted: str = "a text", least: int = 0) -> str:
+def _text(value: Any, path: str, form: str = "a text", least: int = 0) -> str:
     if not isinstance(value, str) or len(value) < least:
-        raise NoPrompt(f"`{path}` is {_shown(value)}; write {wanted}")
+        raise NoPrompt(f"`{path}` is {_shown(value)}; write {form}")
     try:
         value.encode()
     except UnicodeEncodeError as error:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 
 from core.errors import ConfigError
-from core.parsing.formats import Reasoning, ToolFormat
-from core.parsing.marks import MARKS, markers_of
 from core.text.chat_template import PROBE, ChatTemplate, Rendering
+from core.tools.format import ToolFormat
+from core.tools.markers import MARKS, markers_of
+from core.tools.reasoning import Reasoning
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,12 +36,12 @@ class Tokenizer:
     model's vocabulary may be padded beyond it. No token stands for more than `longest` characters of text. `bos` and
     `eos` are the special tokens that begin and end a text, if there are such.
 
-    `tool_format` overrides the form in which the chat template asks for calls of tools; see `ChatTemplate`. `markers`
+    `format_name` names a tool format other than the one that the chat template asks for; see `ChatTemplate`. `markers`
     are the special tokens that are markers; `marker_ids` the ids of all markers that are no text to a grammar.
     """
 
-    def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int], tool_format: ToolFormat | None = None) -> None:
-        self._template = ChatTemplate(hf, tool_format)
+    def __init__(self, hf: PreTrainedTokenizerBase, eos_ids: list[int], format_name: str | None = None) -> None:
+        self._template = ChatTemplate(hf, format_name)
         self.raw: tokenizers.Tokenizer = hf.backend_tokenizer
         self.raw.no_truncation()
         self.raw.no_padding()
@@ -148,10 +149,10 @@ class Tokenizer:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
-def load_tokenizer(path: str | Path, tool_format: ToolFormat | None = None) -> Tokenizer:
+def load_tokenizer(path: str | Path, format_name: str | None = None) -> Tokenizer:
     """The tokenizer of a model directory or hub id, with the end-of-sequence ids of its generation config.
 
-    `tool_format` is how the model writes calls of tools, if that is not what its chat template says.
+    `format_name` names the tool format of the model, if that is not the one that its chat template asks for.
 
     Raises `ConfigError` if no tokenizer can be loaded or no end-of-sequence id is given.
     """
@@ -164,11 +165,11 @@ def load_tokenizer(path: str | Path, tool_format: ToolFormat | None = None) -> T
     named = _eos_ids(path) or _as_list(hf.eos_token_id)
     eos_ids = [token for token in named if 0 <= token < len(hf)]
     if not eos_ids:
-        said = f"of {named} the tokenizer has none" if named else "none is named"
+        reason = f"of {named} the tokenizer has none" if named else "none is named"
         raise ConfigError(
-            f"{path} has no end-of-sequence token: {said}; set eos_token_id in its generation_config.json"
+            f"{path} has no end-of-sequence token: {reason}; set eos_token_id in its generation_config.json"
         )
-    return Tokenizer(hf, eos_ids, tool_format)
+    return Tokenizer(hf, eos_ids, format_name)
 
 
 def _eos_ids(path: str | Path) -> list[int]:

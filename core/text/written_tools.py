@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.parsing.formats import ToolFormat
+from core.tools.format import ToolFormat
 
 Message = Mapping[str, Any]
 
-_LOST = ("tool_calls", "tool_call_id", "name")  # parts of a message that are written out, or not needed then
+_WRITTEN_OUT = ("tool_calls", "tool_call_id", "name")  # parts of a message that are written out, or not needed then
 _INTRODUCTION = """\
 You can call tools. Each is described here by one line of JSON:
 <tools>
@@ -21,7 +21,9 @@ To call a tool, answer with its name and its arguments, as its parameters descri
 The results come in <tool_response></tool_response>."""
 
 
-def with_written_tools(messages: Sequence[Message], tools: Sequence[Any], form: ToolFormat) -> list[dict[str, Any]]:
+def with_written_tools(
+    messages: Sequence[Message], tools: Sequence[Any], tool_format: ToolFormat
+) -> list[dict[str, Any]]:
     """The same conversation for a template that knows neither calls, nor their results, nor tools."""
     written: list[dict[str, Any]] = []
     for message in messages:
@@ -32,16 +34,16 @@ def with_written_tools(messages: Sequence[Message], tools: Sequence[Any], form: 
                 written[-1]["content"] += "\n" + content
                 continue
         elif calls := message.get("tool_calls"):
-            content = "\n".join(filter(None, [content, _calls([call["function"] for call in calls], form)]))
-        kept = {key: value for key, value in message.items() if key not in _LOST}
-        written.append({**kept, "content": content})
+            content = "\n".join(filter(None, [content, _shown([call["function"] for call in calls], tool_format)]))
+        others = {key: value for key, value in message.items() if key not in _WRITTEN_OUT}
+        written.append({**others, "content": content})
     for message in written:
         message["role"] = "user" if message["role"] == "tool" else message["role"]
-    return _told(written, tools, form) if tools else written
+    return _introduced(written, tools, tool_format) if tools else written
 
 
-def _told(messages: list[dict[str, Any]], tools: Sequence[Any], form: ToolFormat) -> list[dict[str, Any]]:
-    example = _calls([{"name": "NAME", "arguments": {"PARAMETER": "VALUE"}}], form)
+def _introduced(messages: list[dict[str, Any]], tools: Sequence[Any], tool_format: ToolFormat) -> list[dict[str, Any]]:
+    example = _shown([{"name": "NAME", "arguments": {"PARAMETER": "VALUE"}}], tool_format)
     lines = "\n".join(_json(tool["function"]) for tool in tools)
     introduction = _INTRODUCTION.format(tools=lines, form=example)
     if messages and messages[0]["role"] == "system":
@@ -50,18 +52,8 @@ def _told(messages: list[dict[str, Any]], tools: Sequence[Any], form: ToolFormat
     return [{"role": "system", "content": introduction}, *messages]
 
 
-def _calls(functions: Sequence[Mapping[str, Any]], form: ToolFormat) -> str:
-    key = "parameters" if form == "llama3" else "arguments"
-    objects = [f'{{"name": {_json(f["name"])}, "{key}": {_arguments(f["arguments"])}}}' for f in functions]
-    match form:
-        case "hermes":
-            return "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in objects)
-        case "llama3":
-            return "; ".join(objects)
-        case "mistral":
-            return f"[TOOL_CALLS] [{', '.join(objects)}]"
-        case "json":
-            return objects[0] if len(objects) == 1 else f"[{', '.join(objects)}]"
+def _shown(functions: Sequence[Mapping[str, Any]], tool_format: ToolFormat) -> str:
+    return tool_format.shown([tool_format.call(call["name"], _arguments(call["arguments"])) for call in functions])
 
 
 def _arguments(arguments: Any) -> str:

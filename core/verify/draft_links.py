@@ -14,7 +14,7 @@ from itertools import takewhile
 from core.generation import MAX_SPECULATIVE_TOKENS, Run
 from core.policy.draft_policy import DraftBudget, DraftedSessions, DraftEstimates, DraftPolicy, Readiness
 from core.verify.session import VerifySession
-from core.wire.messages import MOST_BRANCHES, Close, Commit, Propose
+from core.wire.messages import MOST_BRANCHES, Close, Commit, Propose, draft_key
 
 MAX_MISSES = 2  # deadlines that a draft may miss before it is no longer waited for
 REQUESTS_REMEMBERED = 8  # by a link: a proposal may answer an earlier request than the last
@@ -33,16 +33,15 @@ class _Request:
 class DraftLink:
     """One session's draft. `epoch` counts the drafts of a session: a later one replaces it, an earlier one is refused.
 
-    `adapter` is what it says that it drafts with, `task` the part that stays when the adapter changes. `base` is the
-    highest count of committed tokens that the draft is known to have. `proposal` is the part of its chain beyond all
-    committed tokens. `answered` says whether it has proposed since the last commit, `silent` whether it was last asked
-    for nothing. `num_asked` is the most tokens that it can have known to be asked for.
+    `key` is what it says that it drafts with. `base` is the highest count of committed tokens that the draft is known
+    to have. `proposal` is the part of its chain beyond all committed tokens. `answered` says whether it has proposed
+    since the last commit, `silent` whether it was last asked for nothing. `num_asked` is the most tokens that it can
+    have known to be asked for.
     """
 
     def __init__(self, peer: bytes, epoch: int, estimates: DraftEstimates, budget: DraftBudget, now: float) -> None:
         self.peer = peer
-        self.adapter = adapter_of(peer)
-        self.task = self.adapter.partition("@")[0]
+        self.key = draft_key(peer)
         self.epoch = epoch
         self.estimates = estimates
         self.latency = estimates.latency
@@ -300,11 +299,11 @@ class DraftLinks:
         if link is None or message.epoch > link.epoch:
             if link is not None:
                 self._outbox[link.peer, session.number] = Close(session.number, link.epoch)
-            estimates = self._policy.estimates(adapter_of(peer), peer)
+            estimates = self._policy.estimates(draft_key(peer), peer)
             budget = self._policy.first_budget(estimates, session.max_proposed)
             if session.always_draft:
                 budget = DraftBudget(session.max_proposed)
-            session.link = DraftLink(peer, message.epoch, estimates, budget, now)
+            session.join(DraftLink(peer, message.epoch, estimates, budget, now))
         elif message.epoch < link.epoch or peer != link.peer:
             self._outbox[peer, session.number] = Close(session.number, message.epoch)
             self._drop("old_epoch")
@@ -313,11 +312,6 @@ class DraftLinks:
 
     def _drop(self, reason: str) -> None:
         self._counts[f"dropped_{reason}"] += 1
-
-
-def adapter_of(peer: bytes) -> str:
-    """The adapter that a draft process announced when it connected: its task, perhaps with an @ and which one it is."""
-    return peer.rpartition(b"#")[0].decode(errors="replace")
 
 
 def _observe(link: DraftLink, drafted: Sequence[int], committed: Sequence[int]) -> None:

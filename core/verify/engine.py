@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import torch
 
+from core.draft_key import DraftKey
 from core.errors import ConfigError, InvalidRequest, OutOfPages
 from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run, Vocabulary
 from core.grammar.matching import Grammars
@@ -28,13 +29,15 @@ from core.verify.draft_links import DraftLinks
 from core.verify.logprobs import token_logprobs
 from core.verify.scheduler import Scheduler
 from core.verify.session import VerifySession
-from core.verify.sources import LookupConfig, Sources
+from core.verify.sources import DEFAULT, SourceOptions
+from core.verify.sources.choice import Sources
+from core.verify.sources.source import Generation
 from core.verify.validation import check
 from core.wire.messages import Close, Commit, Propose
 
 
 class VerifyConfig(NamedTuple):
-    """Limits of the verify engine, lengths in tokens, times in seconds; and what is looked up to be proposed.
+    """Limits of the verify engine, lengths in tokens, times in seconds; and the sources of proposals beside drafts.
 
     A draft proposes at most `num_speculative_tokens` for a pass, unless the request says how many. Of prompts a pass
     reads at most `prefill_chunk` tokens; beside running answers fewer (`core.policy.prompt_share`).
@@ -44,7 +47,7 @@ class VerifyConfig(NamedTuple):
     num_speculative_tokens: int = 4
     prefill_chunk: int = 256
     draft_lease: float = 2.0
-    lookup: LookupConfig = LookupConfig()
+    lookup: SourceOptions = DEFAULT
 
 
 _READING = Readiness(0.0, 1.0, 1.0, 0, 0)  # a session whose prompt is read: its tokens are counted apart
@@ -125,7 +128,7 @@ class VerifyEngine:
         """Of the messages to send, those whose answer the next pass may wait for."""
         return self._links.urgent()
 
-    def declined(self) -> dict[str, bool]:
+    def declined(self) -> dict[DraftKey, bool]:
         """See `DraftPolicy.declined`."""
         return self.policy.declined(len(self._sessions), self.config.num_speculative_tokens)
 
@@ -203,7 +206,7 @@ class VerifyEngine:
         return VerifySession(
             secrets.randbits(63),
             chain,
-            self._sources.open(request, chain, of_sources, grammar),
+            self._sources.open(Generation(request, chain, grammar), of_sources),
             of_draft,
             leader,
             always_draft=request.always_draft,
@@ -228,8 +231,7 @@ class VerifyEngine:
         """Guess for the sessions that have progressed; not in a pass, after which drafts are to be told at once."""
         progressed, self._progressed = self._progressed, []
         if progressed:
-            due = [(session.sources, session.task) for session in progressed]
-            self._sources.propose(due, len(self._sessions.leading()))
+            self._sources.propose([session.sources for session in progressed], len(self._sessions.leading()))
 
     # ---- one pass
 
@@ -310,11 +312,11 @@ class VerifyEngine:
         if session.grammar is not None:
             session.grammar.advance(run.tokens)
         self._links.committed(session, run)
-        self._sources.committed(session.sources, run.tokens)
+        session.sources.committed(run.tokens)
         self._sessions.keep(session)
         self._count(run)
         if run.finish_reason is not None:
-            self._sources.finished(session.sources, session.task)
+            self._sources.finished(session.sources)
             self._finish(session)
         return run
 

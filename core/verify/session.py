@@ -12,7 +12,7 @@ from core.generation import TokenLogprob
 from core.grammar.matching import Allowed, GrammarState
 from core.sampling.gumbel import NoiseWindow
 from core.verify.commit import Chain
-from core.verify.sources import GENERAL, NOTHING, Proposal, SessionSources, better
+from core.verify.sources.choice import NOTHING, Proposal, SessionSources, better
 
 if TYPE_CHECKING:
     from core.verify.draft_links import DraftLink
@@ -58,10 +58,10 @@ class VerifySession:
     def length(self) -> int:
         return len(self.chain.tokens)
 
-    @property
-    def task(self) -> str:
-        """That of its draft, by which earlier answers are told apart."""
-        return GENERAL if self.link is None else self.link.task
+    def join(self, link: DraftLink) -> None:
+        """From now on this draft proposes."""
+        self.link = link
+        self.sources.generation.task = link.key.task
 
     @property
     def num_requested(self) -> int:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 import zmq
 
+from core.draft_key import DraftKey
 from core.generation import GenerationRequest, Run, Vocabulary
 from core.model.base import Model
 from core.policy.cost_model import profile
@@ -27,10 +28,10 @@ Sink = Callable[[int, Run | BaseException], object]  # (index of the choice, its
 
 
 class Opened(NamedTuple):
-    """Sessions by number. `declined` says by adapter whether its draft would not pay (`DraftPolicy.declined`)."""
+    """Sessions by number. `declined` says of each draft whether it would not pay (`DraftPolicy.declined`)."""
 
     sessions: list[int]
-    declined: dict[str, bool]
+    declined: dict[DraftKey, bool]
 
 
 class Verifier(EngineThread):

@@ -7,11 +7,24 @@ that the ingress opens for a session one after another: the highest one seen hol
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
 
+from core.draft_key import DraftKey
 from core.sampling.params import SamplingParams
 
 MOST_BRANCHES = 8  # of a proposal
+
+
+def draft_identity(key: DraftKey) -> bytes:
+    """A name for a draft process, by which verifiers answer it; no other has the same."""
+    return f"{key}#{secrets.token_hex(8)}".encode()
+
+
+def draft_key(identity: bytes) -> DraftKey:
+    """What a draft process says that it drafts with. It is not trusted: any bytes give some key."""
+    return DraftKey.parse(identity.rpartition(b"#")[0].decode(errors="replace"))
 
 
 class Propose(msgspec.Struct, frozen=True, array_like=True, tag="propose"):

@@ -8,7 +8,6 @@ replaces it. Frames that do not decode are counted and dropped.
 from __future__ import annotations
 
 import os
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,7 +16,8 @@ from typing import TypeVar
 import msgspec
 import zmq
 
-from core.wire.messages import Address, Close, Commit, Propose
+from core.draft_key import DraftKey
+from core.wire.messages import Address, Close, Commit, Propose, draft_identity
 
 MAX_COMMITS = 1 << 22  # bytes of a frame to a draft: all tokens of every session, if it has received none
 MAX_PROPOSALS = 1 << 17  # bytes of a frame to the verifier: window and branches of every session
@@ -101,10 +101,10 @@ class VerifierWire:
 class DraftWire:
     """A draft's end: one connection per verifier; endpoint and key identify a peer."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], adapter: str) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], key: DraftKey) -> None:
         self.counts: Counter[str] = Counter()
         self._context = context
-        self._identity = f"{adapter}#{secrets.token_hex(8)}".encode()
+        self._identity = draft_identity(key)
         self._outbox = Outbox()
         self._keys = zmq.curve_keypair()
         self.sockets: dict[bytes, zmq.Socket[bytes]] = {}

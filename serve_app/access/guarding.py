@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from serve_app.access.keys import Keys
-from serve_app.access.limits import Clients, Metered
+from serve_app.access.limits import Allowances, Metered
 from serve_app.access.middleware import Failures, KeyCheck, LimitCheck, Requests
 from serve_app.api.app import create_app
 from serve_app.config import Ingress
@@ -29,7 +29,7 @@ def guarded(service: Service, settings: Ingress, keys: Keys | None, *, numbered_
     charging = cast("Service", Metered(service)) if metered else service
     app = create_app(charging, settings.max_body_bytes, asks_for_key=keys is not None)
     if limits is not None:
-        app.add_middleware(LimitCheck, clients=Clients(limits))
+        app.add_middleware(LimitCheck, allowances=Allowances(limits))
     if keys is not None:
         app.add_middleware(KeyCheck, keys=keys)
     app.add_middleware(Failures)

@@ -39,7 +39,7 @@ class Keys:
         self._version = None if file is None else _version(file)  # of the keys below
         self._from_file: Names = {} if file is None else read(file)
         self._looked_at = clock()
-        self._told = ""  # why they could not be read since
+        self._error = ""  # why they could not be read since
 
     def name_of(self, key: str) -> str | None:
         """The name of a key as it came in a header; None if it is not valid.
@@ -47,12 +47,12 @@ class Keys:
         It takes the same time wherever the key differs from the valid ones.
         """
         self._look()
-        sent, found = key_hash(key.encode("latin-1", "replace")), None
+        digest, owner = key_hash(key.encode("latin-1", "replace")), None
         for names in (self._from_file, self._from_environment):
             for valid, name in names.items():
-                if hmac.compare_digest(sent, valid):
-                    found = name
-        return found
+                if hmac.compare_digest(digest, valid):
+                    owner = name
+        return owner
 
     def _look(self) -> None:
         """Read the file again if it has changed, until that succeeds."""
@@ -63,19 +63,19 @@ class Keys:
         if version == self._version:
             return
         try:
-            self._from_file, self._version, self._told = read(self._file), version, ""
+            self._from_file, self._version, self._error = read(self._file), version, ""
         except ConfigError as error:
-            if self._told != str(error):
+            if self._error != str(error):
                 logger.warning("the API keys stay as they were: %s", error)
-            self._told = str(error)
+            self._error = str(error)
 
 
 def _version(file: Path) -> _Version | None:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return _Version(found.st_ino, found.st_size, found.st_mtime_ns)
+    return _Version(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def from_environment(config: ApiKeys) -> Names:

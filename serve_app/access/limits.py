@@ -67,7 +67,7 @@ class Bucket:
         return min(float(self.per_minute), self._level + (now - self._at) * self.per_minute / MINUTE)
 
 
-class Client:
+class Allowance:
     """What one client has open and has left."""
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
@@ -102,30 +102,30 @@ class Client:
 
     def headers(self) -> dict[str, str]:
         """OpenAI's: the limits, what is left of them, and when each will be whole again."""
-        told: dict[str, str] = {}
+        headers: dict[str, str] = {}
         for unit, bucket in self._buckets.items():
-            told[f"x-ratelimit-limit-{unit}"] = str(bucket.per_minute)
-            told[f"x-ratelimit-remaining-{unit}"] = str(bucket.remaining)
-            told[f"x-ratelimit-reset-{unit}"] = duration(bucket.full_in)
-        return told
+            headers[f"x-ratelimit-limit-{unit}"] = str(bucket.per_minute)
+            headers[f"x-ratelimit-remaining-{unit}"] = str(bucket.remaining)
+            headers[f"x-ratelimit-reset-{unit}"] = duration(bucket.full_in)
+        return headers
 
 
-class Clients:
-    """The clients of an ingress replica, by the names of their keys; `None` stands for all that have none."""
+class Allowances:
+    """Those of an ingress replica's clients, by the names of their keys; `None` stands for all that have none."""
 
     def __init__(self, limits: Limits, clock: Clock = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._known: dict[str | None, Client] = {}
+        self._by_name: dict[str | None, Allowance] = {}
 
-    def of(self, name: str | None) -> Client:
-        if name not in self._known:
-            self._known[name] = Client(self._limits, self._clock)
-        return self._known[name]
+    def of(self, name: str | None) -> Allowance:
+        if name not in self._by_name:
+            self._by_name[name] = Allowance(self._limits, self._clock)
+        return self._by_name[name]
 
 
-charged: ContextVar[Client | None] = ContextVar("charged", default=None)
-"""The client whose request is being answered."""
+charged: ContextVar[Allowance | None] = ContextVar("charged", default=None)
+"""That of the client whose request is being answered."""
 
 
 class Metered:
@@ -140,11 +140,12 @@ class Metered:
     async def generate(
         self, requests: list[GenerationRequest], speculation: Speculation
     ) -> AsyncGenerator[ChoiceRun, None]:
-        client, owed = charged.get(), requests[0].prompt_length  # the prompt once it is computed, so with the first run
+        allowance = charged.get()
+        owed = requests[0].prompt_length  # with the first run, as the prompt is computed by then
         async with aclosing(self._service.generate(requests, speculation)) as runs:
             async for run in runs:
-                if client is not None:
-                    client.charge(owed + len(run.run.tokens))
+                if allowance is not None:
+                    allowance.charge(owed + len(run.run.tokens))
                     owed = 0
                 yield run
 

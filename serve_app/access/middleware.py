@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import InvalidRequest
 from serve_app.access.keys import Keys
-from serve_app.access.limits import COMPUTING, Clients, TooMany, charged
+from serve_app.access.limits import COMPUTING, Allowances, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
 from serve_app.http.errors import place_of
@@ -44,7 +44,7 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status, request_id = time.perf_counter(), GONE, number(scope)
+        start, status, request_id = time.perf_counter(), GONE, number(scope)
         own_headers = [] if self._numbered_by_proxy else [(HEADER, request_id.encode())]
 
         async def send_numbered(message: Message) -> None:
@@ -57,7 +57,7 @@ class Requests:
         try:
             await self._app(scope, receive, send_numbered)
         finally:
-            _log(scope, status, time.perf_counter() - begun, request_id)
+            _log(scope, status, time.perf_counter() - start, request_id)
 
 
 class Failures:
@@ -73,11 +73,11 @@ class Failures:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        has_begun = False
 
         async def send_noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal has_begun
+            has_begun = True
             await send(message)
 
         size = sum(len(name) + len(value) for name, value in scope["headers"])
@@ -89,7 +89,7 @@ class Failures:
             await self._app(scope, receive, send_noted)
         except Exception as error:  # noqa: BLE001 - of any kind: it is the last that may answer
             logger.error("request %s failed: %s", number(scope), place_of(error))
-            if not begun:  # else the server closes the connection, as the response is not whole
+            if not has_begun:  # else the server closes the connection, as the response is not whole
                 await _refuse(error, scope, receive, send)
 
 
@@ -116,35 +116,35 @@ class KeyCheck:
 class LimitCheck:
     """Holds clients to their limits, and tells them in every response what is left."""
 
-    def __init__(self, app: ASGIApp, clients: Clients) -> None:
+    def __init__(self, app: ASGIApp, allowances: Allowances) -> None:
         self._app = app
-        self._clients = clients
+        self._allowances = allowances
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
-        client = self._clients.of(scope.get(KEY_NAME))
+        allowance = self._allowances.of(scope.get(KEY_NAME))
 
         async def send_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
-                told = ((name.encode(), value.encode()) for name, value in client.headers().items())
-                message["headers"] = [*message.get("headers", ()), *told]
+                limits = ((name.encode(), value.encode()) for name, value in allowance.headers().items())
+                message["headers"] = [*message.get("headers", ()), *limits]
             await send(message)
 
         if scope["method"] not in COMPUTING:
             await self._app(scope, receive, send_limits)
             return
         try:
-            client.enter()
+            allowance.enter()
         except TooMany as error:
             await _refuse(error, scope, receive, send_limits, {"Retry-After": str(error.retry_after_s)})
             return
-        charged.set(client)  # in the context of this request's task
+        charged.set(allowance)  # in the context of this request's task
         try:
             await self._app(scope, receive, send_limits)
         finally:
-            client.leave()
+            allowance.leave()
 
 
 async def _refuse(

@@ -13,12 +13,12 @@ LONGEST = 128  # characters
 def number(scope: Scope) -> str:
     """The id of the request, which `scope` then has as its only one."""
     headers = scope["headers"]
-    sent = [value for name, value in headers if name == HEADER]
-    if len(sent) == 1 and _is_good(sent[0]):
-        return str(sent[0].decode())
-    made = str(uuid.uuid4())
-    scope["headers"] = [*((name, value) for name, value in headers if name != HEADER), (HEADER, made.encode())]
-    return made
+    values = [value for name, value in headers if name == HEADER]
+    if len(values) == 1 and _is_good(values[0]):
+        return str(values[0].decode())
+    request_id = str(uuid.uuid4())
+    scope["headers"] = [*((name, value) for name, value in headers if name != HEADER), (HEADER, request_id.encode())]
+    return request_id
 
 
 def _is_good(value: bytes) -> bool:

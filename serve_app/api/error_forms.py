@@ -13,20 +13,16 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from core.errors import InvalidRequest
-from serve_app.http.errors import describe
+from serve_app.http.errors import failure_of
 from serve_app.http.schema.fields import shortened
 from serve_app.http.service import Overloaded
-from serve_app.protocols.anthropic.errors import error_body
-
-ANTHROPIC = "/v1/messages"
+from serve_app.protocols.registry import error_body
 
 
 def error_response(error: Exception, path: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The answer to a request of `path` that ended with `error`."""
-    status, of_error, body = describe(error)
-    if path == ANTHROPIC or path.startswith(f"{ANTHROPIC}/"):
-        body = error_body(error).model_dump()
-    return JSONResponse(body, status, of_error | dict(headers or {}))
+    failure = failure_of(error)
+    return JSONResponse(error_body(failure, path).model_dump(), failure.status, failure.headers | dict(headers or {}))
 
 
 def install(app: FastAPI, endpoints: str) -> None:

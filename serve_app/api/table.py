@@ -63,10 +63,10 @@ def api_page() -> str:
 
 
 def _routes() -> list[APIRoute]:
-    # Nothing is asked of this service: routes read these only when they are made.
-    unasked = SimpleNamespace(model_name="", tokenizer=SimpleNamespace(raw=None), describe=dict)
-    made = routers(cast("Service", unasked))
-    return [route for router in made for route in router.routes if isinstance(route, APIRoute)]
+    # Routes read these of a service when they are made, and nothing else.
+    service = SimpleNamespace(model_name="", tokenizer=SimpleNamespace(raw=None), describe=dict)
+    every = routers(cast("Service", service))
+    return [route for router in every for route in router.routes if isinstance(route, APIRoute)]
 
 
 def _field_rows(routes: list[APIRoute]) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _field_rows(routes: list[APIRoute]) -> Iterator[str]:
     endpoints: defaultdict[Entry, list[str]] = defaultdict(list)
     for route in routes:
         for body in _bodies(route):
-            for entry in _told_once(entries(body)):
+            for entry in _described_once(entries(body)):
                 endpoints[entry].append(f"`{route.path_format.removeprefix('/v1').removeprefix('/')}`")
     groups: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry, paths in endpoints.items():
@@ -89,12 +89,12 @@ def _field_rows(routes: list[APIRoute]) -> Iterator[str]:
                 yield _row(paths_shown, fields, kind, "")
 
 
-def _told_once(found: Iterable[Entry]) -> list[Entry]:
+def _described_once(repeated: Iterable[Entry]) -> list[Entry]:
     """The entries without those of a field that another kind of object supports, or describes."""
     best: dict[str, Entry] = {}
-    for entry in found:
-        known = best.get(entry.field)
-        if known is None or (entry.kind == SUPPORTED and (known.kind != SUPPORTED or not known.description)):
+    for entry in repeated:
+        other = best.get(entry.field)
+        if other is None or (entry.kind == SUPPORTED and (other.kind != SUPPORTED or not other.description)):
             best[entry.field] = entry
     return list(best.values())
 
@@ -107,12 +107,12 @@ def entries(model: type[Fields], path: str = "") -> Iterator[Entry]:
             yield from entries(nested, f"{path}{name}{step}.")
     for name in sorted(model.ignored):
         yield Entry(path + name, IGNORED, "")
-    for name, inert in refused(model).items():
+    for name, inert in refused_fields(model).items():
         shown = ", ".join(f"`{json.dumps(value)}`" for value in inert)
         yield Entry(path + name, REFUSED, f" ({shown})" if shown else "")
 
 
-def refused(model: type[Fields]) -> dict[str, tuple[object, ...]]:
+def refused_fields(model: type[Fields]) -> dict[str, tuple[object, ...]]:
     """Fields that are refused by name, each with the values that ask for nothing; those of state have words of their
     own in the error."""
     return model.unsupported | getattr(model, "of_state", {})

@@ -34,8 +34,8 @@ class TokenizeRequest(TemplateFields):
     def _one_input(self) -> TokenizeRequest:
         if (self.prompt is None) == (self.messages is None):
             raise field_error("prompt", "give either prompt or messages")
-        if self.prompt is not None and (given := sorted(TemplateFields.model_fields.keys() & self.model_fields_set)):
-            raise field_error(given[0], f"'{given[0]}' needs messages; a prompt goes through no template")
+        if self.prompt is not None and (names := sorted(TemplateFields.model_fields.keys() & self.model_fields_set)):
+            raise field_error(names[0], f"'{names[0]}' needs messages; a prompt goes through no template")
         if self.messages is not None and self.add_special_tokens:
             raise field_error("add_special_tokens", "the chat template writes the special tokens; leave it out")
         return self

@@ -214,7 +214,7 @@ def deploy(
     """
     share = _share(canary)
     connect_to_service(address)
-    from serve_app.deployments.telemetry.rollout_report import NONE
+    from core.rollout.events import NONE
     from serve_app.operations import deploy_bundle, rollout_report
     from serve_app.terminal.progress import step
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from core.draft_key import GENERAL
 from core.errors import FAILED, INTERRUPTED, TaskSpecError
 from core.model_names import locate, smollm2_is_installed
-from core.tasks import GENERAL
 from serve_app.cli import bundles as bundles_cli
 from serve_app.cli import chat as chat_cli
 from serve_app.cli import keys as keys_cli

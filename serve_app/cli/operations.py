@@ -17,9 +17,9 @@ from core.errors import ConfigError
 from serve_app.connection import connect_to_service
 
 if TYPE_CHECKING:
-    from core.bundle.trial import Record
-    from serve_app.deployments.telemetry.rollout_report import RolloutReport
-    from serve_app.operations import Part, ServiceStatus
+    from core.rollout.trial import AcceptanceStats
+    from serve_app.deployments.telemetry.reports import RolloutReport
+    from serve_app.operations import ServicePart, ServiceStatus
 
 Address = Annotated[
     str | None,
@@ -125,16 +125,16 @@ def _of_rollout(found: RolloutReport) -> list[str]:
 
 
 def _named(task: str) -> str:
-    from core.bundle.trial import ALL
+    from core.rollout.trial import ALL
 
     return "all" if task == ALL else task
 
 
-def _record(record: Record | None) -> dict[str, Any]:
+def _record(record: AcceptanceStats | None) -> dict[str, Any]:
     return {"acceptance": record.mean if record else None, "answers": record.answers if record else 0}
 
 
-def table(parts: Sequence[Part]) -> Table:
+def table(parts: Sequence[ServicePart]) -> Table:
     """The parts, a row each."""
     columns = ("part", "application", "state", "replicas", "sessions", "accepted")
     shown = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
@@ -146,7 +146,7 @@ def table(parts: Sequence[Part]) -> Table:
     return shown
 
 
-def acceptance(part: Part) -> str:
+def acceptance(part: ServicePart) -> str:
     """The accepted share of what the part's draft proposed, with both numbers."""
     if not part.proposed or part.accepted is None:
         return ""

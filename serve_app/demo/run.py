@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from serve_app.client import AS_ROUTED, OFF, Answer, Client, Speculation
 from serve_app.demo.questions import WARM, Question, questions
 from serve_app.demo.table import OWN, DemoTable, Outcome, most_routed, tokens_per_target_pass

@@ -1,4 +1,4 @@
-"""HTTP responses: the answer to a batch as a whole, or as server-sent events while it is generated.
+"""Sends the answer to a batch: as a whole, or as server-sent events while it is generated.
 
 A client that stops reading ends the generation: each generator here closes the one it reads from. A stream that has
 nothing to say for a while says so, as proxies and balancers close connections that are silent.
@@ -13,7 +13,6 @@ from contextlib import aclosing, suppress
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
@@ -21,14 +20,13 @@ from starlette.types import Message, Receive, Scope, Send
 from serve_app.http.batch import Batch
 from serve_app.http.disconnect import cancelled, unless_disconnected
 from serve_app.http.errors import place_of
-from serve_app.http.events import Events
 from serve_app.http.merged_runs import merged_runs
 from serve_app.http.output.choices import Choice, Piece, join
-from serve_app.http.output.usage import Usage, UsageCount
+from serve_app.http.output.usage import UsageCount
 from serve_app.http.service import Service
+from serve_app.http.writer import AnswerWriter
 
 Pieces = AsyncGenerator[tuple[int, Piece], None]  # index of the choice in the answer, its next piece
-Answering = Callable[[Sequence[Piece], Usage], BaseModel]  # the choices in the order of their indices, to a body
 
 logger = logging.getLogger(__name__)
 
@@ -37,24 +35,27 @@ COMMENT = b": waiting\n\n"
 INLINE_LOGPROBS = 16  # tokens, the most a run holds; with 20 alternatives each they take 3 ms of the event loop
 
 
-async def whole(request: Request, batch: Batch, service: Service, answer: Answering) -> Response:
-    """The complete answer, as `answer` builds it."""
+async def respond(request: Request, batch: Batch, service: Service, writer: AnswerWriter, *, stream: bool) -> Response:
+    """The answer to `batch`, whole or as a stream."""
     usage = UsageCount(batch.prompt_tokens, predicted=batch.predicted)
+    if stream:
+        return await _streamed(request, batch, service, writer, usage)
     choices = await unless_disconnected(request.receive, _collect(batch, service, usage))
-    body = await _written(lambda: answer(choices, usage.total()).model_dump_json().encode(), choices)
+    body = await _written(lambda: writer.whole(choices, usage.total()).model_dump_json().encode(), choices)
     return Response(body, media_type="application/json")
 
 
-async def streamed(request: Request, batch: Batch, service: Service, events: Events) -> StreamingResponse:
-    """Server-sent events. A failure before the first piece is raised, so that it has its own HTTP status."""
-    usage = UsageCount(batch.prompt_tokens, predicted=batch.predicted)
+async def _streamed(
+    request: Request, batch: Batch, service: Service, writer: AnswerWriter, usage: UsageCount
+) -> Response:
+    """A failure before the first piece is raised, so that it has its own HTTP status."""
     pieces = _pieces(batch, service, usage)
     try:
         first = await unless_disconnected(request.receive, anext(pieces))
     except BaseException:
         await pieces.aclose()
         raise
-    return EventStream(_written_events(first, pieces, events, usage), pieces)
+    return EventStream(_events(first, pieces, writer, usage), pieces)
 
 
 class EventStream(StreamingResponse):
@@ -117,15 +118,12 @@ async def _pieces(batch: Batch, service: Service, usage: UsageCount) -> Pieces:
         raise RuntimeError("the service ended a generation without a finish reason")
 
 
-async def _written_events(
-    first: tuple[int, Piece], rest: Pieces, events: Events, usage: UsageCount
+async def _events(
+    first: tuple[int, Piece], rest: Pieces, writer: AnswerWriter, usage: UsageCount
 ) -> AsyncGenerator[bytes, None]:
-    begun: set[int] = set()
-
     async def written(index: int, piece: Piece) -> bytes:
-        opening = events.opening(index) if index not in begun else b""
-        begun.add(index)
-        return opening + await _written(lambda: events.piece(index, piece, usage.total), [piece])
+        opening = writer.opening(index) if piece.begins else b""
+        return opening + await _written(lambda: writer.piece(index, piece, usage.total), [piece])
 
     yield await written(*first)
     try:
@@ -134,9 +132,9 @@ async def _written_events(
                 yield await written(index, piece)
     except Exception as error:  # noqa: BLE001 - of any kind: the status is already sent, so the error must be an event
         logger.error("a generation failed after its first tokens were sent: %s", place_of(error))
-        yield events.failure(error)
+        yield writer.failure(error)
         return
-    yield events.closing(usage.total())
+    yield writer.closing(usage.total())
 
 
 async def _written(write: Callable[[], bytes], pieces: Sequence[Piece]) -> bytes:

@@ -10,8 +10,7 @@ import msgspec
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest
 from core.sampling.params import SamplingParams
-from serve_app.http.output.endings import Ending
-from serve_app.http.output.parsing import NO_PARSING, Parsing, parsing_of
+from serve_app.http.output.choices import NO_PARSING, Ending, Parsing, parsing_of
 from serve_app.http.prompts import chat_grammar, chat_prediction, chat_prompt, check_ids, completion_prompts
 from serve_app.http.schema.fields import nearest, shortened
 from serve_app.http.schema.requests import ChatRequest, CompletionRequest, GenerationFields
@@ -47,7 +46,7 @@ class Batch:
         return any(request.prediction for request in self.requests)
 
     def in_its_fields(self, error: Exception) -> Exception:
-        """The same error, told of the client's field."""
+        """The same error, about the client's field."""
         if not isinstance(error, InvalidRequest) or error.field != GRAMMAR:
             return error
         field = self.grammar_field
@@ -63,11 +62,11 @@ async def completion_batch(request: CompletionRequest, service: Service, owner: 
     speculation, ending = _check(request, service), _ending(request, service)
     grammar = await request.grammar()
     prompts = await completion_prompts(request, service)
-    asked = [
-        _choices(request, prompt, field, _params(request, request.most_tokens, grammar), service, owner)
+    choices = [
+        _choices(request, prompt, field, _params(request, request.token_limit, grammar), service, owner)
         for field, prompt in prompts.items()
     ]
-    return Batch(asked, speculation, ending, grammar_field=request.grammar_field)
+    return Batch(choices, speculation, ending, grammar_field=request.grammar_field)
 
 
 async def chat_batch(
@@ -75,13 +74,14 @@ async def chat_batch(
 ) -> Batch:
     """`owner` is the client's. Raises `InvalidRequest`.
 
-    More tokens than the context has room for behind the prompt are refused, or else what is asked for is lowered.
+    More tokens than the context has room for behind the prompt are refused, or else the limit is lowered.
     """
     speculation, ending = _check(request, service), _ending(request, service)
     prompt = await chat_prompt(request, service)
     room = max(service.context - len(prompt), 1)
-    asked = request.max_tokens or request.max_completion_tokens or room
-    max_tokens = min(asked, room) if lowers_max_tokens else asked
+    max_tokens = request.max_tokens or request.max_completion_tokens or room
+    if lowers_max_tokens:
+        max_tokens = min(max_tokens, room)
     prediction = tuple(await chat_prediction(request, service))
     opened = service.tokenizer.opens_reasoning(prompt)
     grammar = await chat_grammar(request, service, opened)
@@ -95,17 +95,17 @@ async def chat_batch(
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:
-    """The speculation asked for; raises `InvalidRequest` for a model, task or `n` that this service does not have."""
+    """The request's speculation; raises `InvalidRequest` for a model, task or `n` that this service does not have."""
     check_model(request.model, service)
     if request.n > service.max_choices:
         raise InvalidRequest("n", f"'n' must be at most {service.max_choices}, not {request.n}")
-    asked = request.speculation
-    if asked.task is not None and asked.task not in service.tasks:
+    fields = request.speculation
+    if fields.task is not None and fields.task not in service.tasks:
         tasks = ", ".join(f"'{task}'" for task in service.tasks[:TASKS_SHOWN])
-        hint = nearest(asked.task, list(service.tasks)) or f"this service has {tasks}"
-        raise InvalidRequest("speculation.task", f"unknown task '{shortened(asked.task)}'; {hint}")
-    enabled = asked.enabled and asked.num_speculative_tokens != 0
-    return Speculation(enabled, asked.num_speculative_tokens, asked.task)
+        hint = nearest(fields.task, list(service.tasks)) or f"this service has {tasks}"
+        raise InvalidRequest("speculation.task", f"unknown task '{shortened(fields.task)}'; {hint}")
+    enabled = fields.enabled and fields.num_speculative_tokens != 0
+    return Speculation(enabled, fields.num_speculative_tokens, fields.task)
 
 
 def _ending(request: GenerationFields, service: Service) -> Ending:
@@ -131,7 +131,7 @@ def _choices(
 ) -> list[GenerationRequest]:
     _check_room(prompt, field, params.max_tokens, service.context)
     params.validate(service.vocab_size)
-    asked = request.speculation
+    fields = request.speculation
     tokens = tuple(prompt)
     return [
         GenerationRequest(
@@ -139,8 +139,8 @@ def _choices(
             prompt_length=len(tokens),
             params=params,
             choice=choice,
-            num_speculative_tokens=asked.num_speculative_tokens if asked.enabled else 0,
-            always_draft=asked.enabled and bool(asked.num_speculative_tokens),
+            num_speculative_tokens=fields.num_speculative_tokens if fields.enabled else 0,
+            always_draft=fields.enabled and bool(fields.num_speculative_tokens),
             owner=owner,
             store=request.store,
         )

@@ -24,8 +24,8 @@ class JsonRequest(Request):
     """A request whose body must be JSON of at most `app.state.max_body_bytes`."""
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        sent = self._limited(super().stream())
-        async for chunk in self._limited(decoded(sent, self.headers.get("content-encoding", ""))):
+        encoded = self._limited(super().stream())
+        async for chunk in self._limited(decoded(encoded, self.headers.get("content-encoding", ""))):
             yield chunk
 
     async def _limited(self, chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:

@@ -1,12 +1,13 @@
-"""Errors in OpenAI's form, {"error": {message, type, param, code}} with their HTTP status, and in the log."""
+"""Errors: their HTTP status, OpenAI's form of a body, which protocols without one of their own share, and the log."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from core.errors import InvalidRequest
@@ -19,26 +20,44 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 _OWN = frozenset({"core", "serve_app"})  # packages
 
 
-def describe(error: Exception) -> tuple[int, dict[str, str], dict[str, object]]:
-    """The HTTP status, extra headers and body for `error`."""
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    error: ErrorDetail
+
+
+class Failure(NamedTuple):
+    """What a client gets for an error."""
+
+    status: int
+    headers: dict[str, str]
+    detail: ErrorDetail
+
+
+def failure_of(error: Exception) -> Failure:
     match error:
         case RequestValidationError():
-            return describe(first_fault(error.errors()))
+            return failure_of(first_fault(error.errors()))
         case InvalidRequest():
-            return error.status, {}, _body(str(error), error.status, error.field, error.code)
+            return _failure(error.status, str(error), error.field, error.code)
         case Overloaded():
-            headers = {"Retry-After": str(error.retry_after_s)}
-            return error.status, headers, _body(str(error), error.status, None, "overloaded")
+            failure = _failure(error.status, str(error), None, "overloaded")
+            return failure._replace(headers={"Retry-After": str(error.retry_after_s)})
         case HTTPException(__cause__=InvalidRequest() as fault):  # FastAPI's of what reading the body raised
-            return describe(fault)
+            return failure_of(fault)
         case HTTPException():
-            return error.status_code, dict(error.headers or {}), _body(error.detail, error.status_code, None, None)
-    return 500, {}, _body("the service failed while answering", 500, None, None)
+            return _failure(error.status_code, error.detail)._replace(headers=dict(error.headers or {}))
+    return _failure(500, "the service failed while answering")
 
 
-def _body(message: str, status: int, param: str | None, code: str | None) -> dict[str, object]:
+def _failure(status: int, message: str, param: str | None = None, code: str | None = None) -> Failure:
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return Failure(status, {}, ErrorDetail(message=message, type=kind, param=param, code=code))
 
 
 def place_of(error: BaseException) -> str:

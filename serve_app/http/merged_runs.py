@@ -37,8 +37,8 @@ async def _pump_all(batch: Batch, service: Service, put: Callable[[ChoiceRun], N
     async def pump(number: int) -> None:
         async with room, aclosing(service.generate(batch.prompts[number], batch.speculation)) as runs:
             async for run in runs:
-                kept = batch.ending.kept(run.run)
-                put(msgspec.structs.replace(run, choice=number * per_prompt + run.choice, run=kept))
+                shown = batch.ending.shown_run(run.run)
+                put(msgspec.structs.replace(run, choice=number * per_prompt + run.choice, run=shown))
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -51,7 +51,7 @@ async def chat_tokens(
 
 
 def _of_effort(effort: str | None, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The variables by which the template is told how much to reason."""
+    """The variables that say to the template how much to reason."""
     if effort is not None and tokenizer.template_mentions("reasoning_effort"):
         return {"reasoning_effort": effort}
     if effort is not None and tokenizer.template_mentions("enable_thinking"):
@@ -107,8 +107,8 @@ def check_ids(ids: list[int], field: str, service: Service) -> None:
 
 def _check_size(characters: int, field: str, service: Service) -> None:
     """Refuse a text that cannot fit the context before it is tokenised."""
-    most = service.context * service.tokenizer.longest * MAX_SHRINKAGE
-    if characters > most:
+    limit = service.context * service.tokenizer.longest * MAX_SHRINKAGE
+    if characters > limit:
         message = f"'{field}' has {characters} characters; a context of {service.context} tokens cannot hold them"
         raise InvalidRequest(field, message, code="context_length_exceeded")
 

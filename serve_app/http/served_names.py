@@ -20,8 +20,8 @@ def check_model(name: str | None, service: Service) -> None:
     if name is None or name in listed_names(service):
         return
     if service.aliases != ANY_NAME:
-        known = ", ".join(f"'{known}'" for known in listed_names(service)[:NAMES_SHOWN])
-        message = f"the model '{shortened(name)}' does not exist; this service has {known}"
+        names = ", ".join(f"'{own}'" for own in listed_names(service)[:NAMES_SHOWN])
+        message = f"the model '{shortened(name)}' does not exist; this service has {names}"
         raise InvalidRequest("model", message, status=404, code="model_not_found")
     if not 1 <= len(name) <= LONGEST_NAME:
         raise InvalidRequest("model", f"'model' has {len(name)} characters; a name has 1 to {LONGEST_NAME}")

@@ -17,7 +17,7 @@ from core.errors import FAILED, INTERRUPTED, ConfigError, TaskSpecError
 
 if TYPE_CHECKING:
     from core.text.prompts import Prompt
-    from serve_app.load.figures import Limits
+    from serve_app.load.figures import GoodputLimits
     from serve_app.load.report import Report
     from serve_app.load.run import LoadRun
     from serve_app.load.sending import Level
@@ -103,7 +103,7 @@ def bench(
     Exit code 0 if everything was measured, 1 if a level had no answer or answers differ with speculation, 2 for invalid
     options, 130 after Ctrl-C.
     """
-    from serve_app.load.figures import Limits
+    from serve_app.load.figures import GoodputLimits
     from serve_app.load.run import LoadRun, Settings
 
     settings = Settings(
@@ -116,11 +116,11 @@ def bench(
     )
     _check_writable(json, plot)
     run = LoadRun(base_url(url), model, os.environ.get(KEY_VARIABLE), _prompts(prompts), settings)
-    limits = Limits(*(None if limit is None else limit / 1000 for limit in (ttft_ms, token_ms)))
+    limits = GoodputLimits(*(None if limit is None else limit / 1000 for limit in (ttft_ms, token_ms)))
     _run(run, limits, json, plot)
 
 
-def _run(run: LoadRun, limits: Limits, json: Path | None, plot: Path | None) -> None:
+def _run(run: LoadRun, limits: GoodputLimits, json: Path | None, plot: Path | None) -> None:
     from serve_app.terminal.progress import bar
 
     console = Console(stderr=json == STDOUT)
@@ -153,7 +153,7 @@ def _write(report: Report, console: Console, json: Path | None, plot: Path | Non
         draw(report, plot)
 
 
-def _report(run: LoadRun, limits: Limits, began: datetime, *, complete: bool) -> Report:
+def _report(run: LoadRun, limits: GoodputLimits, began: datetime, *, complete: bool) -> Report:
     from serve_app.load.figures import figures
     from serve_app.load.pairs import paired
     from serve_app.load.report import LevelReport, Report

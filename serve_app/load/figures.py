@@ -12,8 +12,8 @@ from serve_app.load.sending import Level, Measured, Mode, Round, Sample
 from serve_app.load.times import Counted, Times
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """Limits for goodput: time to the first token, and mean time per token after the first chunk."""
+class GoodputLimits(msgspec.Struct, frozen=True):
+    """GoodputLimits for goodput: time to the first token, and mean time per token after the first chunk."""
 
     ttft_s: float | None = None
     per_token_s: float | None = None
@@ -69,7 +69,7 @@ class _Timed:
     """A round, with the times of its answers."""
 
     def __init__(self, current: Round) -> None:
-        self.answers = [Times(sample.answer, sample.due) for sample in current.samples if sample.answer is not None]
+        self.answers = [Times(sample.answer, sample.due_at) for sample in current.samples if sample.answer is not None]
         last = max((answer.end for answer in self.answers), default=current.began)
         until = last if current.until is None else current.until  # an interrupted round lasts until its last answer
         self.busy_s = until - current.began
@@ -77,7 +77,7 @@ class _Timed:
         self.ended = [answer for answer in self.answers if answer.end <= until]
 
 
-def figures(measured: Measured, mode: Mode, limits: Limits) -> Figures:
+def figures(measured: Measured, mode: Mode, limits: GoodputLimits) -> Figures:
     """The figures of a level in one mode."""
     mine = [each for each in measured.rounds if each.mode == mode]
     samples = [sample for each in mine for sample in each.samples]
@@ -115,15 +115,15 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 def _goodput(
-    limits: Limits, answers: Sequence[Times], ended: Sequence[Times], requests: int, busy_s: float
+    limits: GoodputLimits, answers: Sequence[Times], ended: Sequence[Times], requests: int, busy_s: float
 ) -> Goodput | None:
-    if limits == Limits() or not requests:
+    if limits == GoodputLimits() or not requests:
         return None
     share = sum(_within(limits, answer) for answer in answers) / requests
     return Goodput(share, _ratio(sum(_within(limits, answer) for answer in ended), busy_s))
 
 
-def _within(limits: Limits, answer: Times) -> bool:
+def _within(limits: GoodputLimits, answer: Times) -> bool:
     if limits.ttft_s is not None and (answer.ttft is None or answer.ttft > limits.ttft_s):
         return False
     return limits.per_token_s is None or answer.per_token is None or answer.per_token <= limits.per_token_s

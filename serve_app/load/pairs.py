@@ -11,7 +11,7 @@ import numpy.typing as npt
 from core.confidence_intervals import estimate
 from core.text.prompts import Prompt
 from serve_app.client import Answer
-from serve_app.load.sending import Measured, Mode, Question
+from serve_app.load.sending import Measured, Mode, NumberedPrompt
 from serve_app.load.times import Times
 
 
@@ -37,13 +37,13 @@ def paired(measured: Measured) -> Paired:
     sums = _sums(both)
     if not len(sums):
         return Paired(len(both), equal, None, None, None)
-    ratio, low, high = estimate(len(sums), lambda drawn: _ratios(drawn @ sums))
+    ratio, low, high = estimate(len(sums), lambda weights: _ratios(weights @ sums))
     if len(sums) < 2:
         return Paired(len(both), equal, ratio, None, None)
     return Paired(len(both), equal, ratio, low, high)
 
 
-def _answers(measured: Measured, mode: Mode) -> dict[Question, Answer]:
+def _answers(measured: Measured, mode: Mode) -> dict[NumberedPrompt, Answer]:
     return {
         sample.question: sample.answer
         for each in measured.rounds

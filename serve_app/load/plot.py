@@ -58,8 +58,8 @@ def _draw(axes: Axes, title: str, report: Report, band: Callable[[Figures], Band
     axes.set_xticks(loads, [f"{load:g}" for load in loads])
     axes.minorticks_off()
     for mode in report.settings.modes:
-        found = [(_load(figures), band(figures)) for figures in report.columns if figures.speculation == mode]
-        points = sorted((load, *edges) for load, edges in found if edges is not None)
+        bands = [(_load(figures), band(figures)) for figures in report.columns if figures.speculation == mode]
+        points = sorted((load, *edges) for load, edges in bands if edges is not None)
         if not points:
             continue
         at, low, middle, high = zip(*points, strict=True)

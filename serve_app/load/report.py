@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from serve_app.load.figures import Figures, Limits, Spread
+from serve_app.load.figures import Figures, GoodputLimits, Spread
 from serve_app.load.pairs import Paired
 from serve_app.load.run import Settings
 
@@ -47,7 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     card: dict[str, Any]
     began: str
     settings: Settings
-    limits: Limits
+    limits: GoodputLimits
     prompts: int
     complete: bool
     levels: list[LevelReport]

@@ -12,7 +12,7 @@ import msgspec
 from core.errors import ConfigError
 from core.text.prompts import Prompt
 from serve_app.client import BadAnswer, Client, Unreachable, own_names
-from serve_app.load.sending import Level, Load, Measured, Mode, Question, Streams, warm_up_size
+from serve_app.load.sending import Level, Load, Measured, Mode, NumberedPrompt, Streams, warm_up_size
 from serve_app.terminal.progress import Bar
 
 LEAST_REQUESTS = 32
@@ -86,7 +86,7 @@ class LoadRun:
         fields = {"model": self.model, "temperature": settings.temperature, "max_tokens": settings.max_tokens}
         load = Load(client, fields, settings.seed, bar.advance)
         self.measured = load.measured
-        questions = itertools.starmap(Question, enumerate(itertools.cycle(self.prompts)))
+        questions = itertools.starmap(NumberedPrompt, enumerate(itertools.cycle(self.prompts)))
         for level in settings.levels:
             bar.label(f"{level}: warming up")
             warm = await load.warm_up(list(itertools.islice(questions, warm_up_size(level))))

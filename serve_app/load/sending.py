@@ -46,7 +46,7 @@ class Arrivals(msgspec.Struct, frozen=True):
 Level = Streams | Arrivals
 
 
-class Question(NamedTuple):
+class NumberedPrompt(NamedTuple):
     """A prompt, and its number among all questions."""
 
     number: int
@@ -55,10 +55,10 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """A question that was to be sent at `due`, and its answer or error."""
+    """A question that was to be sent at `due_at`, and its answer or error."""
 
-    question: Question
-    due: float
+    question: NumberedPrompt
+    due_at: float
     answer: Answer | None
     error: BadAnswer | None = None
 
@@ -106,7 +106,7 @@ class Load:
         self._answered = answered
         self._clock = clock
 
-    async def warm_up(self, questions: Sequence[Question]) -> list[Answer]:
+    async def warm_up(self, questions: Sequence[NumberedPrompt]) -> list[Answer]:
         """Send `questions` all at once, to open connections; none counts. Raises `BadAnswer` if none is answered."""
         warm = Round("on", self._clock())
         await _together(self._ask(warm, question, warm.began) for question in questions)
@@ -115,7 +115,7 @@ class Load:
             raise error
         return answers
 
-    async def measure(self, level: Level, questions: Sequence[Question], modes: Sequence[Mode]) -> None:
+    async def measure(self, level: Level, questions: Sequence[NumberedPrompt], modes: Sequence[Mode]) -> None:
         """Send all `questions` in every mode."""
         measured = Measured(level)
         self.measured.append(measured)
@@ -128,13 +128,13 @@ class Load:
             finally:
                 current.cpu_s, current.wall_s = time.process_time() - cpu, time.perf_counter() - wall
 
-    async def _send(self, level: Level, current: Round, questions: Sequence[Question]) -> None:
+    async def _send(self, level: Level, current: Round, questions: Sequence[NumberedPrompt]) -> None:
         if isinstance(level, Streams):
             await self._closed(level.streams, current, questions)
         else:
             await self._open(level.arrivals_per_s, current, questions)
 
-    async def _closed(self, streams: int, current: Round, questions: Sequence[Question]) -> None:
+    async def _closed(self, streams: int, current: Round, questions: Sequence[NumberedPrompt]) -> None:
         waiting = deque(questions)
 
         async def stream() -> None:
@@ -145,16 +145,16 @@ class Load:
 
         await _together(stream() for _ in range(streams))
 
-    async def _open(self, per_second: float, current: Round, questions: Sequence[Question]) -> None:
-        async def arrive(question: Question, due: float) -> None:
-            await asyncio.sleep(due - self._clock())
-            await self._ask(current, question, due)
+    async def _open(self, per_second: float, current: Round, questions: Sequence[NumberedPrompt]) -> None:
+        async def arrive(question: NumberedPrompt, due_at: float) -> None:
+            await asyncio.sleep(due_at - self._clock())
+            await self._ask(current, question, due_at)
 
         dues = arrivals(current.began, per_second, len(questions), self._seed + questions[0].number)
-        await _together(arrive(question, due) for question, due in zip(questions, dues, strict=True))
+        await _together(arrive(question, due_at) for question, due_at in zip(questions, dues, strict=True))
         current.until = self._clock()
 
-    async def _ask(self, current: Round, question: Question, due: float) -> None:
+    async def _ask(self, current: Round, question: NumberedPrompt, due_at: float) -> None:
         body = {
             **self._fields,
             **question.prompt.chat_fields,
@@ -162,13 +162,15 @@ class Load:
             **({"speculation": OFF} if current.mode == "off" else {}),
         }
         try:
-            current.samples.append(Sample(question, due, await self._client.ask(body)))
+            current.samples.append(Sample(question, due_at, await self._client.ask(body)))
         except BadAnswer as error:
-            current.samples.append(Sample(question, due, None, error))
+            current.samples.append(Sample(question, due_at, None, error))
         self._answered()
 
 
-def rounds(questions: Sequence[Question], size: int, modes: Sequence[Mode]) -> Iterator[tuple[Mode, list[Question]]]:
+def rounds(
+    questions: Sequence[NumberedPrompt], size: int, modes: Sequence[Mode]
+) -> Iterator[tuple[Mode, list[NumberedPrompt]]]:
     """The questions, `size` at a time, each part in every mode; the first mode alternates."""
     for number, start in enumerate(range(0, len(questions), size)):
         for mode in modes if number % 2 == 0 else reversed(modes):
@@ -191,11 +193,11 @@ def warm_up_size(level: Level) -> int:
 
 def arrivals(began: float, per_second: float, number: int, seed: int) -> list[float]:
     """The times of `number` Poisson arrivals, the same for the same seed."""
-    rng, due = random.Random(seed), began
+    rng, due_at = random.Random(seed), began
     dues = []
     for _ in range(number):
-        due += rng.expovariate(per_second)
-        dues.append(due)
+        due_at += rng.expovariate(per_second)
+        dues.append(due_at)
     return dues
 
 

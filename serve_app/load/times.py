@@ -14,23 +14,23 @@ Counted = Literal["token ids", "usage", "chunks"]  # the source of the number of
 
 
 class Times:
-    """The times of one answer to a question due at `due`; seconds on the client's clock."""
+    """The times of one answer to a question due_at at `due_at`; seconds on the client's clock."""
 
-    def __init__(self, answer: Answer, due: float) -> None:
+    def __init__(self, answer: Answer, due_at: float) -> None:
         self.counted_by, self.tokens = counted(answer)
         self.gaps = [after - before for before, after in zip(answer.arrivals, answer.arrivals[1:], strict=False)]
         self._answer = answer
-        self._due = due
+        self._due_at = due_at
 
     @property
     def ttft(self) -> float | None:
         """Time to the first token; None for an empty answer."""
-        return self._answer.arrivals[0] - self._due if self._answer.arrivals else None
+        return self._answer.arrivals[0] - self._due_at if self._answer.arrivals else None
 
     @property
     def end(self) -> float:
-        """The arrival of the last token; `due` for an empty answer."""
-        return self._answer.arrivals[-1] if self._answer.arrivals else self._due
+        """The arrival of the last token; `due_at` for an empty answer."""
+        return self._answer.arrivals[-1] if self._answer.arrivals else self._due_at
 
     @property
     def after_first_chunk(self) -> tuple[float, float]:

@@ -1,19 +1,28 @@
-"""Bodies of other protocols as chat requests; what is wrong with those is told in the client's own field names."""
+"""Bodies of other protocols as chat requests; what is wrong with those is said in the client's own field names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from fastapi import Request
 from pydantic import BeforeValidator, Discriminator, ValidationError
 from pydantic_core import PydanticCustomError
 
 from core.errors import InvalidRequest
+from serve_app.http.batch import Batch, chat_batch
 from serve_app.http.errors import first_fault
+from serve_app.http.owners import owner_of
+from serve_app.http.prompts import encoded
 from serve_app.http.schema.fields import shortened
 from serve_app.http.schema.requests import ChatRequest
+from serve_app.http.service import Service
+
+Body = TypeVar("Body")
+Message = dict[str, Any]  # of a chat request
 
 _IDENTIFIER = re.compile(r"[a-z]+_[a-z_]+")
 
@@ -40,7 +49,7 @@ class Names:
             return error
         field = self.of(error.field)
         message = str(error).replace(f"'{error.field}", f"'{field}")
-        message = _IDENTIFIER.sub(lambda found: self._names.get(found[0], found[0]), message)
+        message = _IDENTIFIER.sub(lambda word: self._names.get(word[0], word[0]), message)
         return InvalidRequest(field, message, status=error.status, code=error.code)
 
     @contextmanager
@@ -60,6 +69,65 @@ def chat_request(fields: dict[str, Any]) -> ChatRequest:
         raise first_fault([{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()[:1]]) from error
 
 
+async def translated_batch(
+    translate: Callable[[Body], tuple[ChatRequest, Names]],
+    body: Body,
+    request: Request,
+    service: Service,
+    *,
+    lowers_max_tokens: bool = False,
+) -> tuple[ChatRequest, Batch]:
+    """The chat request of `body`, and what is generated for it. Raises `InvalidRequest` in the client's names."""
+    chat, names = await encoded(translate, body, len(await request.body()))
+    with names.clients():
+        owner = owner_of(request.headers, service.owner_salt)
+        batch = await chat_batch(chat, service, owner, lowers_max_tokens=lowers_max_tokens)
+    return chat, replace(batch, grammar_field=names.of(batch.grammar_field))
+
+
+class ChatConversation:
+    """The chat messages of a body, and the client's names of what is in them."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.names: dict[str, str] = {}
+
+    @property
+    def last_path(self) -> str:
+        """That of the last message."""
+        return f"messages[{len(self.messages) - 1}]"
+
+    def add(self, role: str, content: str, name: str, name_of_content: str) -> Message:
+        self.messages.append({"role": role, "content": content})
+        self.names |= {self.last_path: name, f"{self.last_path}.content": name_of_content}
+        return self.messages[-1]
+
+    def add_result(self, content: str, name: str, name_of_content: str, call_id: str, id_field: str) -> None:
+        """What a tool returned."""
+        self.add("tool", content, name, name_of_content)["tool_call_id"] = call_id
+        self.names[f"{self.last_path}.tool_call_id"] = f"{name}.{id_field}"
+
+    def add_call(self, name: str, call_id: str, function: dict[str, str], fields: Mapping[str, str]) -> None:
+        """A call of the last message; `fields` are the client's names of fields of the call, by path."""
+        calls = self.messages[-1].setdefault("tool_calls", [])
+        path = f"{self.last_path}.tool_calls[{len(calls)}]"
+        self.names |= {path: name, f"{path}.function": name}
+        self.names |= {f"{path}.{chat}": f"{name}.{field}" for chat, field in fields.items()}
+        calls.append({"id": call_id, "type": "function", "function": function})
+
+
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that the client has sent; a null counts as absent."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def response_format(form: dict[str, Any] | None) -> dict[str, Any] | None:
+    """That of a chat request, which has an object for the schema; here its fields lie beside the type."""
+    if form is None or form.get("type") != "json_schema":
+        return form
+    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
+
+
 def by_type(default: str | None = None) -> Discriminator:
     """Tells the members of a union apart by their `type`; their tags are types in angle brackets."""
     return Discriminator(lambda value: f"<{_type_of(value, default)}>")
@@ -71,9 +139,9 @@ def known_types(noun: str, *types: str, default: str | None = None) -> BeforeVal
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
             raise PydanticCustomError("kind", "must be an object")
-        given = _type_of(value, default)
-        if given not in types:
-            shown = shortened(given) if isinstance(given, str) else "..."
+        type_ = _type_of(value, default)
+        if type_ not in types:
+            shown = shortened(type_) if isinstance(type_, str) else "..."
             message = f"{noun} of type '{shown}' are not supported; this service takes {', '.join(types)}"
             raise PydanticCustomError("kind", "{message}", {"message": message})
         return value
@@ -82,5 +150,5 @@ def known_types(noun: str, *types: str, default: str | None = None) -> BeforeVal
 
 
 def _type_of(value: Any, default: str | None) -> Any:
-    given = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return default if given is None else given
+    type_ = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return default if type_ is None else type_

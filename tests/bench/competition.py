@@ -12,7 +12,8 @@ from core.policy.acceptance import AcceptanceEstimate
 from core.replay.replay import AcceptanceCounts, Terms, total
 from core.traces.record import Record
 from core.verify.commit import Chain
-from core.verify.sources import GENERAL, NOTHING, Proposal, Sources, better
+from core.verify.sources.choice import NOTHING, Proposal, Sources, better
+from core.verify.sources.source import Generation
 
 _WRONG = -1  # stands for whatever a draft proposes where it is not the target's token
 
@@ -44,14 +45,14 @@ def competition(
     )
     chain = Chain(asked, eos_ids=(), context=terms.context)
     most = terms.num_speculative_tokens
-    session = sources.open(asked, chain, MAX_SPECULATIVE_TOKENS)
+    session = sources.open(Generation(asked, chain), MAX_SPECULATIVE_TOKENS)
     tokens = truth[:1]
     while True:
         chain.commit(tokens, tokens[:-1])
-        sources.committed(session, tokens)
+        session.committed(tokens)
         if chain.num_generated == len(truth):
             break
-        sources.propose([(session, GENERAL)], 1)
+        sources.propose([session], 1)
         begin = chain.num_generated
         drafted = NOTHING if hit is None else _drafted(hit, truth, begin, chain.limit_proposals(most), draft)
         source, proposed, _ = better(drafted, session.proposal)
@@ -63,7 +64,7 @@ def competition(
             known = drafted.tokens[: len(tokens)]
             draft.observe(len(known), len(known), _agreed(known, tokens))
         yield Run(tokens, len(proposed), accepted, source=source)
-    sources.finished(session, GENERAL)
+    sources.finished(session)
 
 
 def counts(runs: Iterable[Run]) -> AcceptanceCounts:

@@ -25,7 +25,6 @@ from core.generation import GenerationRequest
 from core.sampling.params import SamplingParams
 from core.verify.engine import VerifyConfig
 from tests.bench import machine
-from tests.bench.decode_plot import plot
 from tests.bench.engines import Answered, Asked, Engines, processes, threads_worth
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.hugging_face import with_family_drafts
@@ -232,8 +231,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             places += [measure(HTTP, contenders, items, t, progress, warm) for t in chosen.temperatures]
     target_is = f"{chosen.size} target in bf16, threads {alone} in process, {served_on} over HTTP"
     text = f"{table(places)}\n\n{target_is}, {machine.line()}\n"
-    out = save(chosen, "decode", text, {"places": as_json(places)})
-    plot(places, out / "decode.png")
+    save(chosen, "decode", text, {"places": as_json(places)})
     check(places)
 
 

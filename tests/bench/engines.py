@@ -21,6 +21,7 @@ from msgspec import structs
 
 from core.draft.drafter import Drafter
 from core.draft.engine import DraftConfig
+from core.draft_key import DraftKey
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.generation import GenerationRequest, Run
 from core.model.base import Model
@@ -111,7 +112,7 @@ class DraftProcess:
 
 def _draft(pipe: Connection, label: str, draft: Loaded) -> None:
     torch.set_num_threads(1)
-    drafter = Drafter(draft.load(), same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), label)
+    drafter = Drafter(draft.load(), same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), DraftKey.parse(label))
     drafter.start()
     pipe.send(None)
     try:
@@ -191,7 +192,7 @@ class Engines:
         if draft is None:
             request = structs.replace(request, num_speculative_tokens=0)
         (session,), declined = self._verifier.open([request], sink).result()
-        if draft is None or declined.get(draft, declined.get(OTHERS, False)):
+        if draft is None or declined.get(DraftKey.parse(draft), declined.get(OTHERS, False)):
             return
         self._drafts[draft].open(
             OpenSession(

@@ -6,10 +6,9 @@ For measuring only: the added weights work and change nothing, so nobody should 
 
 from __future__ import annotations
 
-import argparse
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -201,21 +200,3 @@ def expand(
         if (source / name).exists():
             shutil.copy(source / name, destination / name)
     return destination
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m tests.bench.expansion SOURCE DESTINATION --hidden 768 --layers 12 ...`"""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.expansion", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("source", type=Path)
-    parser.add_argument("destination", type=Path)
-    for name in ("hidden", "layers", "heads", "kv-heads", "head-dim", "ffn"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
-    chosen = vars(parser.parse_args(argv))
-    source, destination, dtype = chosen.pop("source"), chosen.pop("destination"), chosen.pop("dtype")
-    expand(source, destination, Geometry(**chosen), getattr(torch, dtype))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -3,14 +3,14 @@
     python -m tests.bench.gpu --device cuda --target 13b --out tests/bench/results/gpu
     python -m tests.bench.gpu --device cpu --target tiny --turns 1 --prompts 1 --max-tokens 8
 
-Needs torch, transformers, peft and matplotlib beside what core needs, no Ray. Prints, and writes as JSON, Markdown and
-plots: as `passes` the target's pass by its sessions and tokens beside transformers' and beside weight bytes / measured
-bandwidth, and a token of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as
-`numerics` what exact passes cost beside fast ones, and whether their bits are what they promise; as `decoding` one
-stream end to end with the shipped drafts, plain, speculative and transformers' two ways, tokens compared. The target is
-the shipped one expanded to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b
-takes 26 GB of disk and about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so
-far: where exact numerics do not hold, or tokens differ, it says so and fails when all is written.
+Needs torch, transformers and peft beside what core needs, no Ray. Prints, and writes as JSON and Markdown: as `passes`
+the target's pass by its sessions and tokens beside transformers' and beside weight bytes / measured bandwidth, and a
+token of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as `numerics` what exact
+passes cost beside fast ones, and whether their bits are what they promise; as `decoding` one stream end to end with the
+shipped drafts, plain, speculative and transformers' two ways, tokens compared. The target is the shipped one expanded
+to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of disk and
+about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: where exact numerics
+do not hold, or tokens differ, it says so and fails when all is written.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from core.model.draft_tokens import StopRule
 from core.model.torch.flash import installed
 from core.verify.engine import VerifyConfig
 from tests.bench import decode, machine, numerics, step
-from tests.bench.clock import now
-from tests.bench.decode_plot import plot
 from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
 from tests.bench.hugging_face import with_family_drafts
 from tests.bench.items import GENERAL, draft_directories, first_held_out
+from tests.bench.machine import now
 from tests.bench.output import save
 from tests.bench.paired import Durations
 
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/gpu"))
     chosen = parser.parse_args(argv)
     directory = target(chosen.target, chosen.cache)
-    name = _name(chosen.device)
+    name = torch.cuda.get_device_name(chosen.device) if chosen.device.startswith("cuda") else chosen.device
     on = f"{chosen.target} target in bf16 on {name}, {machine.line()}\n"
     passes = step.measure(directory, chosen.turns, SHAPES, chosen.device)
     draft = step.measure(draft_68m(chosen.cache), chosen.turns, (step.Shape(1, 1),), chosen.device, exact=False)
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     looped = f"In a loop of {chosen.length}: {median:.3f} ms a token (quartiles {low:.3f} to {high:.3f})."
     text = f"Target's pass\n\n{step.table(passes)}\n\nDraft's token\n\n{step.table(draft)}\n\n{looped}\n\n{on}"
     found = {"target": step.as_json(passes), "draft": step.as_json(draft), "draft_in_a_loop": loop}
-    step.plot(passes, save(chosen, "passes", text, found, device_name=name) / "passes.png")
+    save(chosen, "passes", text, found, device_name=name)
     _free()
     both = numerics.measure(directory, chosen.turns, WARM_UP, TOKENS, chosen.device)
     attention = _fast_attention(directory, chosen.device)
@@ -74,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _free()
     places = _decoded(directory, chosen)
     text, found = f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}
-    plot(places, save(chosen, "decoding", text, found, device_name=name) / "decoding.png")
+    save(chosen, "decoding", text, found, device_name=name)
     decode.check(places)
     if both.differing[numerics.EXACT].differing:
         raise SystemExit(f"exact numerics do not hold on {name}: {both.differing[numerics.EXACT]}")
@@ -122,10 +121,6 @@ def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:
         contenders = decode.in_process(engines, theirs, chosen.max_tokens)
         warm = list({item.slot: item for item in items}.values())  # each draft's process has run
         return [decode.measure(chosen.device, contenders, items, t, progress, warm) for t in (0.0, 1.0)]
-
-
-def _name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 if __name__ == "__main__":

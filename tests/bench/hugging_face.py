@@ -19,8 +19,8 @@ from core.distill.learner import draft_network
 from core.family import DRAFT_DIR
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import adapted_model, is_adapter, resolve
-from tests.bench.clock import now
 from tests.bench.engines import Answered
+from tests.bench.machine import now
 from tests.bench.rival_process import Answering, Job, RivalProcess
 
 LOOKUP = "transformers prompt lookup"

@@ -15,7 +15,6 @@ from tests.family.corpora import TASKS, items
 GENERAL, BASE, MIXED = "general", "base", "mixed"  # the un-adapted draft; fitted to all tasks; one adapter for all
 GENERAL_SLOT = "general slot"  # what is served where the router abstains
 SEED = 41  # prompts that nothing was tuned on
-MAX_TOKENS = 96
 
 
 class Item(NamedTuple):

@@ -1,9 +1,10 @@
-"""What the figures were taken on: processor, cores, versions, date; nothing that names a machine."""
+"""What the figures were taken on: processor, cores, versions, date; nothing that names a machine. And its clock."""
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def facts() -> dict[str, object]:
 def line() -> str:
     """The facts as one line below a table."""
     return ", ".join(f"{name} {value}" if name != "processor" else str(value) for name, value in facts().items())
+
+
+def now(device: str | torch.device) -> float:
+    """Seconds, once `device` has done all it was given: a call that gives a GPU work returns before the work is."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def _processor() -> str:

@@ -62,7 +62,7 @@ def as_served(target: Path, length: int, threads: int) -> tuple[ServedModels, di
     """What that service is made of, and the pool of each draft by its label."""
     bundled = with_bundle(load_config("family"))
     served, pools = with_controls(bundled, [*bundled.controls])
-    verifier = served.config.target.model_copy(update={"model": str(target), "threads": threads, "compiled": None})
+    verifier = served.config.target.model_copy(update={"model": str(target), "threads": threads, "decoder": "auto"})
     draft = served.config.draft.model_copy(update={"num_speculative_tokens": length})
     config = served.config.model_copy(update={"target": verifier, "draft": draft})
     shared = {GENERAL_SLOT, *bundled.acceptance} - served.drafts.keys()  # tasks that the general slot serves best

@@ -70,11 +70,6 @@ class Durations:
 
         return Ratio(*estimate(len(items), ratios), len(items))
 
-    def saved(self, faster: str, slower: str, of: Mapping[Hashable, float]) -> Ratio:
-        """What `faster` takes less than `slower`, as a share of the seconds that `of` gives for each item."""
-        ours, theirs = self._seconds[faster], self._seconds[slower]
-        return _median([(theirs[item] - ours[item]) / seconds for item, seconds in of.items()])
-
 
 def _median(ratios: Sequence[float]) -> Ratio:
     values = np.sort(ratios)

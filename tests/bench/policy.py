@@ -2,7 +2,6 @@
 
     python -m tests.bench.policy [--streams 1 2 4 8 16 32] [--out tests/bench/results/policy]
     python -m tests.bench.policy --vary        # what half and twice of every number of the policy do
-    python -m tests.bench.policy --record      # anew, with the shipped models on this machine
 
 The record holds what the shipped drafts propose at every position of some answers, how sure they are of each token, how
 much of it the target accepts, and what passes and drafting take on one machine. A replay puts `core.policy` in the
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from core.draft.token_confidence import EDGES, Confidence
+from core.draft_key import DraftKey
 from core.policy import acceptance, cost_model, draft_policy, latency
 from core.policy.draft_policy import (
     CLEARLY,
@@ -177,7 +177,7 @@ class Replay:
             if stream.remaining <= 0:
                 running[index] = Stream(next(self._answers), self.kind)
             elif stream.estimates is None and stream.passes == JOIN_PASSES and self._joins(stream, len(running)):
-                stream.estimates = self.policy.estimates(stream.label, stream.label.encode())
+                stream.estimates = self.policy.estimates(DraftKey(stream.label), stream.label.encode())
         self._plan(running)
 
     def _seconds_to_wait(self, running: Sequence[Stream], drafting: int) -> float:
@@ -231,7 +231,7 @@ class Replay:
         if self.fixed is not None:
             return self.fixed > 0
         declined = self.policy.declined(sessions, LENGTH)
-        return not declined.get(stream.label, declined[OTHERS])
+        return not declined.get(DraftKey(stream.label), declined[OTHERS])
 
     def _plan(self, running: Sequence[Stream]) -> None:
         groups: dict[str, list[Stream]] = {}
@@ -300,19 +300,10 @@ def vary(recorded: Recorded) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.policy", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
-    parser.add_argument("--contention", type=float, help="per session drafted for; default: as recorded")
     parser.add_argument("--vary", action="store_true", help="change the numbers of the policy one by one")
-    parser.add_argument("--record", action="store_true", help="make the record anew, with the 100m target")
-    parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/policy"))
     chosen = parser.parse_args(argv)
-    if chosen.record:
-        from tests.bench.policy_record import record
-
-        RECORD.write_bytes(msgspec.json.encode(record(chosen.cache)) + b"\n")
     recorded = load()
-    if chosen.contention is not None:
-        recorded = msgspec.structs.replace(recorded, contention=chosen.contention)
     if chosen.vary:
         print(vary(recorded))
         return

@@ -19,27 +19,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from core.bundle.store import open_live
-from core.confidence_intervals import Difference, compare
+from core.confidence_intervals import Difference, compare, over_prompts
+from core.draft_key import GENERAL
+from core.generation import Run
 from core.model.base import drawable_ids
 from core.model.causal_lm import load_draft_model
-from core.replay.replay import AcceptanceCounts, hits_among, output_logits, replay, session_forward
-from core.tasks import GENERAL
+from core.policy.acceptance import AcceptanceEstimate
+from core.policy.draft_policy import DraftPolicy
+from core.replay.replay import AcceptanceCounts, Terms, hits_among, output_logits, replay, session_forward
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
+from core.traces.record import Record
 from core.traces.store import Trace
-from core.verify.sources import LookupConfig
+from core.verify.sources import DEFAULT
+from core.verify.sources.choice import Sources
 from serve_app.terminal.progress import Step, step
 from tests.bench import machine
-from tests.bench.bars import NEUTRAL, bars
-from tests.bench.competition import counts
-from tests.bench.edits import Contender, Trial, played
-from tests.bench.intervals import SIGNED, over_prompts, told
+from tests.bench.competition import competition, counts
 from tests.bench.output import header, save
 from tests.bench.paired import Ratio
+from tests.bench.policy import load
 from train_jobs.config import load_config
 from train_jobs.drafts.candidates import BASE, CONTINUED, MIXED, draft_name
 from train_jobs.stages import open_workspace
@@ -49,6 +51,14 @@ from train_jobs.work.workspace import Workspace
 OWN_TEXT, UNADAPTED, ROUTED, TOGETHER = "own text", "un-adapted", "as routed", "as routed and own text"
 PAIRS = ((ROUTED, UNADAPTED), (ROUTED, BASE), (ROUTED, CONTINUED), (ROUTED, MIXED), (TOGETHER, ROUTED))
 ALL = "all"
+
+
+class Trial(NamedTuple):
+    """An answer, where its draft hits it, and the draft's name."""
+
+    record: Record
+    hit: Sequence[bool]
+    draft: str
 
 
 class Drafts(NamedTuple):
@@ -77,7 +87,10 @@ class Part(NamedTuple):
         return [trace.prompt_ids for trace in self.traces]
 
     def tokens_per_pass(self) -> dict[str, Ratio]:
-        return {name: over_prompts(found, self.prompts, "tokens_per_pass") for name, found in self.counts.items()}
+        return {
+            name: Ratio(*over_prompts(counted, self.prompts, "tokens_per_pass"), len(counted))
+            for name, counted in self.counts.items()
+        }
 
     def gains(self) -> dict[tuple[str, str], Difference]:
         """In tokens per pass, of the pairs that exist."""
@@ -113,7 +126,7 @@ def replayed(
     ]
 
     def looked_up(*, drafted: bool) -> list[AcceptanceCounts]:
-        return [counts(runs) for runs in played(trials, Contender("", LookupConfig(), drafted), terms)]
+        return [counts(runs) for runs in played(trials, terms, drafted=drafted)]
 
     return {
         OWN_TEXT: looked_up(drafted=False),
@@ -124,6 +137,17 @@ def replayed(
         ROUTED: [replay(trial.hit, trial.record, terms) for trial in trials],
         TOGETHER: looked_up(drafted=True),
     }
+
+
+def played(trials: Sequence[Trial], terms: Terms, *, drafted: bool) -> Iterator[list[Run]]:
+    """The runs of each answer with own text, and with its draft if `drafted`, as one service would have them."""
+    policy = DraftPolicy()
+    for rows, seconds in load().pass_seconds.items():
+        policy.costs.observe(rows, seconds)
+    sources, estimates = Sources(policy, DEFAULT), dict[str, AcceptanceEstimate]()
+    for record, hit, draft in trials:
+        estimate = estimates.setdefault(draft, AcceptanceEstimate())
+        yield list(competition(record, terms, sources, hit if drafted else None, estimate))
 
 
 def _directories(drafts: Drafts) -> list[Path | None]:
@@ -165,12 +189,17 @@ def page(found: Sequence[Part]) -> str:
         "",
         *header(["temperature", "prompts of", "answers", *(f"{ours} over {theirs}" for ours, theirs in pairs)]),
     ]
-    lines += [_row(part, [told(gain, SIGNED) for gain in part.gains().values()]) for part in found]
+    lines += [_row(part, [_signed(gain) for gain in part.gains().values()]) for part in found]
     return "\n".join(lines)
 
 
 def _row(part: Part, cells: Sequence[str]) -> str:
     return f"| {part.temperature:g} | {part.of} | {len(part.traces)} | {' | '.join(cells)} |"
+
+
+def _signed(gain: Difference) -> str:
+    value, low, high = gain[:3]
+    return f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def as_json(found: Sequence[Part]) -> list[dict[str, object]]:
@@ -184,19 +213,6 @@ def as_json(found: Sequence[Part]) -> list[dict[str, object]]:
         }
         for part in found
     ]
-
-
-def plot(found: Sequence[Part], file: Path) -> None:
-    """Write a PNG: tokens per pass of all prompts, a panel per temperature."""
-    whole = [part for part in found if part.of == ALL]
-    figure = Figure(figsize=(4.2 * len(whole), 2.4), layout="constrained", dpi=150)
-    panels = figure.subplots(1, len(whole), sharey=True, squeeze=False)[0]
-    for panel, part in zip(panels, whole, strict=True):
-        bars(panel, part.tokens_per_pass())
-        panel.axvline(1.0, color=NEUTRAL, linewidth=0.6)
-        panel.set_title(f"temperature {part.temperature:g}", fontsize=9)
-        panel.set_xlabel("tokens per target pass", fontsize=8)
-    figure.savefig(file, metadata={"Software": None})
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -216,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         found = list(parts(traces, replayed(work, traces, drafts, shown)))
     slots = ", ".join(drafts.slots)
     text = f"{page(found)}\n\nTokens per target pass (95 %). Slots: {slots}. {machine.line()}\n"
-    plot(found, save(chosen, "real_drafts", text, {"parts": as_json(found)}, slots=slots) / "real_drafts.png")
+    save(chosen, "real_drafts", text, {"parts": as_json(found)}, slots=slots)
 
 
 if __name__ == "__main__":

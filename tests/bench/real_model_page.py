@@ -1,4 +1,4 @@
-"""What `real_model` has seen, as a page of tables, as JSON and as a plot."""
+"""What `real_model` has seen, as a page of tables and as JSON."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
-
-from matplotlib.figure import Figure
 
 from core.text.prompts import Prompt
 from serve_app.load.figures import Figures
 from serve_app.load.pairs import Paired
-from tests.bench.bars import NEUTRAL, THEIRS, bars
 from tests.bench.engines import Answered
 from tests.bench.output import header
 from tests.bench.paired import Durations, Ratio
-from tests.bench.real_model_rivals import ASSISTED, LLAMA_CPP
+from tests.bench.real_model_rivals import ASSISTED
 
 PLAIN, DRAFT = "plain", "draft and own text"
 OURS = (PLAIN, DRAFT)
@@ -268,19 +264,3 @@ def _load_as_json(load: Load) -> Mapping[str, object]:
         "times_plain": {"value": paired.ratio, "low": paired.low, "high": paired.high},
         "equal": [paired.equal, paired.pairs],
     }
-
-
-def plot(measured: Sequence[Measured], file: Path) -> None:
-    """Write a PNG: times our plain decoding over all tokens, a panel per temperature."""
-    figure = Figure(figsize=(4.6 * len(measured), 2.4), layout="constrained", dpi=150)
-    panels = figure.subplots(1, len(measured), sharey=True, squeeze=False)[0]
-    for panel, at in zip(panels, measured, strict=True):
-        durations, names = at.durations, at.contenders
-        bars(panel, {name: durations.overall(name, PLAIN) for name in names})
-        for bar, name in zip(panel.patches, names, strict=True):
-            if name == LLAMA_CPP:
-                bar.set_color(THEIRS)
-        panel.axvline(1.0, color=NEUTRAL, linewidth=0.6)
-        panel.set_title(f"temperature {at.temperature:g}", fontsize=9)
-        panel.set_xlabel("times our plain decoding", fontsize=8)
-    figure.savefig(file, metadata={"Software": None})

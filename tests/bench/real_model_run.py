@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from core.draft_key import GENERAL
 from core.model.loader import public_name
 from core.model_names import locate
-from core.tasks import GENERAL
 from core.text.prompt_files import read_prompts
 from core.text.tokenizer import load_tokenizer
 from serve_app.client import AS_ROUTED, OFF, Client, Speculation
 from serve_app.config import load_config
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
 from serve_app.hosting import local_service
-from serve_app.load.figures import Limits, figures
+from serve_app.load.figures import GoodputLimits, figures
 from serve_app.load.pairs import paired
 from serve_app.load.run import LoadRun, Settings
 from serve_app.load.sending import Streams
@@ -45,7 +45,6 @@ from tests.bench.real_model_page import (
     as_json,
     differing,
     page,
-    plot,
 )
 from tests.bench.real_model_rivals import (
     ASSISTED,
@@ -219,7 +218,7 @@ def under_load(
     with bar(console, settings.requests_sent) as progress:
         asyncio.run(run.go(progress))
     return [
-        Load(streams, temperature, figures(at, "off", Limits()), figures(at, "on", Limits()), paired(at))
+        Load(streams, temperature, figures(at, "off", GoodputLimits()), figures(at, "on", GoodputLimits()), paired(at))
         for streams, at in zip(many, run.measured, strict=True)
     ]
 
@@ -270,8 +269,6 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
                     measured.append(measure(contenders, warm, asked, temperature, shown))
             loads += under_load(url, served.config.name, asked, temperature, chosen, console)
     chosen.config = public_name(chosen.config)
-    out = save(chosen, "real_model", f"{page(measured, loads, told)}\n", as_json(measured, loads), notes=told)
-    if measured:
-        plot(measured, out / "real_model.png")
+    save(chosen, "real_model", f"{page(measured, loads, told)}\n", as_json(measured, loads), notes=told)
     if wrong := differing(measured, loads):
         raise SystemExit(f"answers differ: {'; '.join(wrong)}")

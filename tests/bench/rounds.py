@@ -7,7 +7,7 @@ enough; temperature 0, and the draft never drafts ahead, so that all of a propos
 next pass. Every forward of both notes when it began and ended, of the draft every draw of a proposal, choosing tokens
 included; every verdict notes when it had been sent to the draft; the clock is the same in all processes. What is left
 of a round between its verdict and the next pass without the draft's forwards is the critical path outside the models.
-Leaves a Markdown table on stdout, and the same with JSON and a plot in a directory.
+Leaves a Markdown table on stdout, and the same with JSON in a directory.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from rich.progress import Progress
 
 from core.generation import GenerationRequest, Run
 from core.model.base import Model
@@ -50,15 +47,6 @@ TO_DRAFT = "the verdict to the draft's first forward"
 BETWEEN = "between the draft's forwards"
 TO_PASS = "the draft's last forward to the next pass"
 CRITICAL = "the critical path, verdict to next pass without the draft's forwards"
-COLOURS = {
-    TARGET: "#b8b8b8",
-    AFTER: "#b9770e",
-    TO_DRAFT: "#1f5fa8",
-    DRAFT: "#dcdcdc",
-    BETWEEN: "#6b9bd1",
-    TO_PASS: "#2e8b57",
-}
-"""Of the parts in their order; the models' are grey."""
 NOTHING = "nothing was drafted"
 EARLY = "the draft began before sending the verdict returned, as it may on the verifier's core"
 LATE = "the pass did not wait for the draft"
@@ -140,7 +128,7 @@ def measure(directory: Path, items: Sequence[Item], max_tokens: int, length: int
     process = DraftProcess(GENERAL, TimedModel(ShippedDraft(None), forwards, other), serial=True)
     with closing(process) as draft, _pinned(own), _verifying(load, directory, config) as verifier:
         draft.ready()
-        answers = [_answer(verifier, draft, item, max_tokens, length) for item in _shown(items)]
+        answers = [_answer(verifier, draft, item, max_tokens, length) for item in items]
     targets, drafts = passes.noted(), forwards.noted()
     return [one for verdicts in answers for one in rounds(targets, drafts, verdicts)]
 
@@ -194,15 +182,6 @@ def _verifying(load: Callable[[], Model], directory: Path, config: VerifyConfig)
         verifier.stop()
 
 
-def _shown(items: Sequence[Item]) -> Iterator[Item]:
-    """The items, with a bar that moves between them only: drawing it would take time of a round's."""
-    with Progress(auto_refresh=False) as progress:
-        shown = progress.add_task("rounds", total=len(items))
-        for item in items:
-            yield item
-            progress.update(shown, advance=1, refresh=True)
-
-
 def _answer(verifier: Stamping, draft: DraftProcess, item: Item, max_tokens: int, length: int) -> list[float]:
     """When the verdicts of the item's answer were sent."""
     params = SamplingParams(seed=item.number, max_tokens=max_tokens, temperature=0.0)
@@ -249,32 +228,11 @@ def table(found: Found) -> str:
     return "\n".join([*lines, "", f"{of}{_reasons(found.left_out)}."])
 
 
-def draw(found: Found, file: Path) -> None:
-    """The medians one after another: of the whole round, and below it of what is not the models'."""
-    medians = {name: values["p50"] for name, values in quantiles(found.counted).items() if name in COLOURS}
-    figure = Figure(figsize=(6.4, 3.0), layout="constrained", dpi=150)
-    whole, outside = figure.subplots(2)
-    _stack(whole, "all", medians)
-    _stack(outside, "outside\nthe models", {name: medians[name] for name in medians if name not in (TARGET, DRAFT)})
-    outside.set_xlabel("ms of a round, medians", fontsize=8)
-    figure.legend(*whole.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7, frameon=False)
-    figure.savefig(file, metadata={"Software": None})
-
-
-def _stack(panel: Axes, label: str, medians: dict[str, float]) -> None:
-    left = 0.0
-    for name, value in medians.items():
-        panel.barh(label, value, left=left, color=COLOURS[name], height=0.6, label=name)
-        left += value
-    panel.tick_params(labelsize=8)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
 def tell(chosen: argparse.Namespace, measured: Sequence[Round]) -> None:
     """Print and leave in `chosen.out` what was found."""
     found = sifted(measured)
     text = f"{table(found)}\n\n{chosen.size} target in bf16, {chosen.threads} thread(s), {machine.line()}\n"
-    draw(found, save(chosen, "rounds", text, as_json(found)) / "rounds.png")
+    save(chosen, "rounds", text, as_json(found))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -3,7 +3,7 @@
     python -m tests.bench.step [--size 100m] [--threads 1] [--sessions 1 2 4 8] [--out tests/bench/results/step]
 
 Both forwards take turns in one process; every session has 200 tokens in the cache, no two the same. The floor is the
-weights' bytes over the memory's bandwidth, measured between the turns. Below, what a drafted token costs.
+weights' bytes over the memory's bandwidth, measured between the turns.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from tests.bench import bars, drafting, machine
-from tests.bench.clock import now
+from tests.bench import machine
 from tests.bench.expanded import GEOMETRIES, target
+from tests.bench.machine import now
 from tests.bench.output import save
 from tests.bench.paired import Durations
 
@@ -31,7 +29,6 @@ CACHED = 200
 PAGES, HELD = 16, 4  # of a model, and how many sessions they hold with a pass's tokens
 TOKENS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 OURS, THEIRS, FLOOR = "ours", "transformers", "floor"
-COLOURS = {OURS: bars.OURS, THEIRS: bars.THEIRS, FLOOR: bars.NEUTRAL}
 
 
 class Shape(NamedTuple):
@@ -176,33 +173,6 @@ def _counted(sessions: int) -> str:
     return f"{sessions} session{'s' if sessions > 1 else ''}"
 
 
-def plot(passes: Passes, file: Path) -> None:
-    """Write a PNG: a panel for every number of sessions."""
-    figure = Figure(figsize=(0.8 + 2.6 * len(passes.sessions), 2.8), layout="constrained", dpi=150)
-    panels = figure.subplots(1, len(passes.sessions), sharey=True, squeeze=False)[0]
-    for panel, sessions in zip(panels, passes.sessions, strict=True):
-        by_tokens = passes.by_tokens(sessions)
-        for name, colour in COLOURS.items():
-            low, median, high = np.array([_ordered(durations, name) for durations in by_tokens.values()]).T
-            panel.plot(list(by_tokens), median, marker=".", color=colour, label=name)
-            panel.fill_between(list(by_tokens), low, high, color=colour, alpha=0.2, linewidth=0)
-        panel.set_title(_counted(sessions), fontsize=9)
-        panel.set_xlabel("tokens of each", fontsize=8)
-        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        panel.tick_params(labelsize=8)
-        panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylim(bottom=0)
-    panels[0].set_ylabel("ms of a pass, quartiles", fontsize=8)
-    panels[0].legend(frameon=False, fontsize=8)
-    figure.savefig(file, metadata={"Software": None})
-
-
-def _ordered(durations: Durations, contender: str) -> tuple[float, float, float]:
-    """Quartiles in milliseconds, the lowest first."""
-    median, low, high = durations.quartiles(contender)
-    return 1e3 * low, 1e3 * median, 1e3 * high
-
-
 def as_json(passes: Passes) -> dict[str, object]:
     by_shape = [
         shape._asdict()
@@ -227,14 +197,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="where expanded targets are kept")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/step"))
     chosen = parser.parse_args(argv)
-    drafted = drafting.measure(10 * chosen.turns)
     torch.set_num_threads(chosen.threads)
     shapes = [Shape(sessions, tokens) for sessions in sorted({1, *chosen.sessions}) for tokens in TOKENS]
     found = measure(target(chosen.size, chosen.cache), chosen.turns, shapes)
     target_is = f"{chosen.size} target in bf16, {chosen.threads} thread(s)"
-    text = f"{table(found)}\n\n{drafting.table(drafted)}\n\n{target_is}, the shipped draft on one, {machine.line()}\n"
-    out = save(chosen, "step", text, {"passes": as_json(found), "drafting": drafting.as_json(drafted)})
-    plot(found, out / "step.png")
+    save(chosen, "step", f"{table(found)}\n\n{target_is}, {machine.line()}\n", {"passes": as_json(found)})
 
 
 if __name__ == "__main__":

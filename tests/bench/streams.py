@@ -19,7 +19,6 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from core.generation import GenerationRequest
@@ -143,21 +142,6 @@ def table(levels: Sequence[Level]) -> str:
     return "\n".join(lines)
 
 
-def plot(levels: Sequence[Level], file: Path) -> None:
-    figure = Figure(figsize=(5, 3), layout="constrained", dpi=150)
-    panel = figure.subplots()
-    for name, colour in ((PLAIN, "#767676"), (TASK, "#1f5fa8"), (USELESS, "#b9770e")):
-        rates = [1 / level.durations.quartiles(name)[0] for level in levels]
-        panel.plot([level.streams for level in levels], rates, marker="o", color=colour, label=name)
-    panel.set_xscale("log", base=2)
-    panel.set_xticks([level.streams for level in levels], [str(level.streams) for level in levels])
-    panel.set_xlabel("streams")
-    panel.set_ylabel("tokens per second, all streams")
-    panel.legend(frameon=False)
-    panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file)
-
-
 def as_json(levels: Sequence[Level]) -> list[dict[str, object]]:
     return [
         {
@@ -199,8 +183,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         levels = [measure(batches, items, n, chosen.turns * max(1, MANY // n), progress) for n in chosen.streams]
     target_is = f"{chosen.size} target in bf16 on {chosen.threads} thread(s), temperature {chosen.temperature:g}"
     text = f"{table(levels)}\n\n{target_is}, {machine.line()}\n"
-    out = save(chosen, "streams", text, {"levels": as_json(levels)})
-    plot(levels, out / "streams.png")
+    save(chosen, "streams", text, {"levels": as_json(levels)})
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@
 The same requests, 200 schemas and 40 tools at temperatures 0 and 0.8, are answered plainly and then by each contender:
 what is looked up with and without the tokens that a grammar forces, drafts, a hostile draft, a draft that is killed
 half way. Counted are the answers that differ from plain decoding, those that `jsonschema` or the parser of calls
-refuses (answers cut by max_tokens apart), and the passes of the target. Then the same answers are said again with masks
-and without, pass by pass in turns, and timed. It fails if an answer differs or is invalid.
+refuses (answers cut by max_tokens apart), and the passes of the target. It fails if an answer differs or is invalid.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,14 +33,12 @@ from tests.bench import machine
 from tests.bench.items import GENERAL_SLOT, draft_directories, live_bundle
 from tests.bench.output import header, save
 from tests.bench.paired import Ratio
-from tests.bench.structured_masks import AHEAD, FREE, KNOWING, MASKED, Timed, measure
-from tests.bench.structured_requests import JSON, NUM_REQUESTS, Question, questions
+from tests.bench.structured_requests import NUM_REQUESTS, Question, questions
 from tests.bench.structured_run import CONTENDERS, OTHER, OWN, PLAIN, WITHOUT_GRAMMAR, Answer, Answering, Contender
 
 FAMILY, SMOLLM2 = "family:target", "smollm2:target"
 BAR = 0.8  # of the passes without forced tokens
 _PAGES = 16  # of 64 tokens: longer than any prompt and answer here
-_TOLD = 3  # of the faults
 
 
 @dataclass
@@ -70,16 +67,6 @@ class Tally:
         self.invalid += bool(fault)
         if differs or fault:
             self.wrong.append(f"{question.kind} {question.of}: {fault or 'differs'}")
-
-
-class Share(NamedTuple):
-    """Passes with forced tokens over those without: of all together, and by schema (or tool)."""
-
-    overall: Ratio
-    lowest: float
-    quartiles: tuple[float, float, float]
-    highest: float
-    over_the_bar: int
 
 
 def models(name: str, streams: int) -> tuple[Model, Tokenizer, dict[str, Model[Any]]]:
@@ -119,8 +106,8 @@ def tallied(
     streams: int,
     step: Callable[[], object],
     contenders: Sequence[Contender] = CONTENDERS,
-) -> tuple[dict[str, Tally], dict[int, Answer]]:
-    """What came of each contender, by name, and the plain answers by seed; plain decoding is the first contender."""
+) -> dict[str, Tally]:
+    """What came of each contender, by name; plain decoding is the first of them."""
     tallies: dict[str, Tally] = {}
     plain: dict[int, Answer] = {}
     faults: dict[int, str] = {}  # of plain answers
@@ -134,42 +121,24 @@ def tallied(
             same = answer.tokens == plain[seed].tokens and answer.reason == plain[seed].reason
             tally.add(question, answer, plain[seed], faults[seed] if same else fault_of(question, answer, tokenizer))
             step()
-    return tallies, plain
+    return tallies
 
 
-def share(with_it: Counter[str], without: Counter[str]) -> Share:
-    """Passes by schema, with and without the tokens that the grammar forces."""
+def share(with_it: Counter[str], without: Counter[str]) -> Ratio:
+    """Of passes without the tokens that the grammar forces, by schema or tool, those that are left with them."""
     pairs = np.array([(with_it[of], without[of]) for of in without], np.float64)
 
     def overall(drawn: Array) -> Array:
         ours, theirs = (drawn @ pairs).T
         return ours / theirs
 
-    each = pairs[:, 0] / pairs[:, 1]
-    low, middle, high = map(float, np.quantile(each, [0.25, 0.5, 0.75]))
-    found = Ratio(*estimate(len(pairs), overall), len(pairs))
-    return Share(found, float(each.min()), (low, middle, high), float(each.max()), int((each > BAR).sum()))
-
-
-def masks(
-    target: Model,
-    tokenizer: Tokenizer,
-    answered: Sequence[tuple[Question, Sequence[int]]],
-    step: Callable[[], object],
-) -> dict[int, Timed]:
-    """By the tokens proposed for a pass."""
-    found: dict[int, Timed] = {}
-    for ahead in AHEAD:
-        for timed in measure(target, tokenizer, answered, ahead):
-            found[ahead] = timed
-            step()
-    return found
+    return Ratio(*estimate(len(pairs), overall), len(pairs))
 
 
 # ---- what is told
 
 
-def page(tallies: Mapping[str, Tally], shares: Mapping[tuple[str, str], Share], masked: Mapping[int, Timed]) -> str:
+def page(tallies: Mapping[str, Tally], shares: Mapping[tuple[str, str], Ratio]) -> str:
     """Markdown."""
     plain = tallies[PLAIN]
     lines = header(["proposes", "answers", "differ", "invalid", "cut", "times plain's passes", "accepted of proposed"])
@@ -177,22 +146,9 @@ def page(tallies: Mapping[str, Tally], shares: Mapping[tuple[str, str], Share], 
         sources = ", ".join(f"{of} {tally.accepted[of]}/{tally.proposed[of]}" for of in tally.proposed)
         counts = f"{tally.answers} | {tally.differ} | {tally.invalid} | {tally.cut}"
         lines.append(f"| {name} | {counts} | {tally.passes / plain.passes:.2f} | {sources} |")
-    spread = ["lowest", "quartiles", "highest", f"over {BAR}"]
-    lines += ["", *header(["forced tokens, times the passes without", "of", "all together (95 %)", *spread])]
-    for (name, kind), one in shares.items():
-        quartiles = ", ".join(f"{value:.2f}" for value in one.quartiles)
-        ends = f"{one.lowest:.2f} | {quartiles} | {one.highest:.2f} | {one.over_the_bar} of {one.overall.items}"
-        lines.append(f"| {name} | {kind} | {one.overall} | {ends} |")
-    columns = ["with a mask, times", "the processor's time, times", "where others had masks, times"]
-    lines += ["", *header(["tokens proposed", "a pass without, ms", *columns])]
-    for ahead, (clock, processor) in masked.items():
-        ratios = [clock.ratio(FREE, MASKED), processor.overall(FREE, MASKED), processor.overall(FREE, KNOWING)]
-        lines.append(f"| {ahead} | {clock.quartiles(FREE)[0] * 1e3:.2f} | {' | '.join(map(_fine, ratios))} |")
+    lines += ["", *header(["forced tokens, times the passes without", "of", "all together (95 %)"])]
+    lines += [f"| {name} | {kind} | {ratio} |" for (name, kind), ratio in shares.items()]
     return "\n".join(lines)
-
-
-def _fine(ratio: Ratio) -> str:
-    return f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 
 def _told(tally: Tally) -> dict[str, object]:
@@ -206,7 +162,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default=FAMILY, help=f"{FAMILY} or {SMOLLM2}")
     parser.add_argument("--requests", type=int, default=NUM_REQUESTS, help=f"the first so many of {NUM_REQUESTS}")
     parser.add_argument("--streams", type=int, default=16, help="answers at a time while they are compared")
-    parser.add_argument("--masked", type=int, default=40, help="answers on which masks are timed")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/structured"))
     chosen = parser.parse_args(argv)
     torch.set_num_threads(1)
@@ -216,28 +171,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         asked = questions(tokenizer, chosen.requests)
         progress.remove_task(reading)
         done = progress.add_task(f"answers of {len(CONTENDERS)} contenders", total=len(CONTENDERS) * len(asked))
-        tallies, plain = tallied(target, tokenizer, drafts, asked, chosen.streams, lambda: progress.advance(done))
-        timed = [(one, plain[one.request.params.seed].tokens) for one in asked if one.kind == JSON][: chosen.masked]
-        timing = progress.add_task("the same with masks and without", total=len(AHEAD) * len(timed))
-        masked = masks(target, tokenizer, timed, lambda: progress.advance(timing))
+        tallies = tallied(target, tokenizer, drafts, asked, chosen.streams, lambda: progress.advance(done))
     shares = {
         (name, kind): share(tallies[name].passes_of[kind], passes)
         for name, other in WITHOUT_GRAMMAR.items()
         for kind, passes in tallies[other].passes_of.items()
     }
-    text = f"{page(tallies, shares, masked)}\n\n{chosen.model} in bf16, {machine.line()}\n"
+    text = f"{page(tallies, shares)}\n\n{chosen.model} in bf16, {machine.line()}\n"
     found = {
         "contenders": {name: _told(tally) for name, tally in tallies.items()},
         "shares": {f"{name}, {kind}": one._asdict() for (name, kind), one in shares.items()},
-        "masks": {
-            ahead: {name: list(map(one.quartiles, (FREE, MASKED, KNOWING))) for name, one in timed._asdict().items()}
-            for ahead, timed in masked.items()
-        },
     }
     save(chosen, "structured", text, found)
     wrong = [f"{name}: {told}" for name, tally in tallies.items() for told in tally.wrong]
     if wrong:
-        raise SystemExit("\n".join([f"{len(wrong)} answers differ or are invalid:", *wrong[:_TOLD]]))
+        raise SystemExit("\n".join([f"{len(wrong)} answers differ or are invalid:", *wrong[:3]]))
 
 
 if __name__ == "__main__":

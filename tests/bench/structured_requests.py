@@ -10,15 +10,15 @@ import json
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from core.generation import GenerationRequest
 from core.grammar.building import engine_schema, of_json_schema
-from core.parsing.calls_grammar import Tool, calls_grammar
-from core.parsing.formats import ToolFormat
+from core.grammar.calls import Tool, calls_grammar
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import Tokenizer
 from core.text.written_tools import with_written_tools
+from core.tools.formats import FORMATS
 from tests.core.grammar.corpus import Case, schemas
 from tests.core.grammar.offered_tools import tools
 from tests.core.grammar.validity import calls_fault, json_fault
@@ -30,7 +30,7 @@ NUM_REQUESTS = 1000
 _TIMES_SCHEMA, _TIMES_TOOL = 4, 5
 _SHOWN = 600  # characters of a schema
 _MOST_PROMPT = 512  # tokens; of longer ones the end
-_FORMATS: tuple[ToolFormat, ...] = get_args(ToolFormat)
+_FORMATS = [FORMATS[name] for name in ("hermes", "llama3", "mistral", "json")]  # which format a case has depends on it
 
 
 class Question(NamedTuple):

@@ -20,7 +20,7 @@ from core.grammar.matching import GrammarState
 from core.model.base import Model
 from core.text.tokenizer import Tokenizer
 from core.verify.engine import VerifyConfig, VerifyEngine
-from core.verify.sources import DRAFTS_ALONE, LookupConfig
+from core.verify.sources import DEFAULT, DRAFTS_ALONE, SourceOptions
 from core.wire.messages import Address, Close, Commit, OpenSession, Propose
 from tests.bench.structured_requests import Question
 
@@ -30,8 +30,9 @@ _MOST_RIGHT = 5  # tokens before a hostile draft's first wrong one
 _HOSTILE_TOKENS = 16
 
 PLAIN = "plain decoding"
-GRAMMAR_ALONE = DRAFTS_ALONE._replace(grammar=True)
-EVERYTHING = LookupConfig(without_owner=True)
+GRAMMAR_ALONE: SourceOptions = {"grammar": {}}
+EVERYTHING: SourceOptions = {**DEFAULT, "answers": {"without_owner": True}}
+ALL_BUT_GRAMMAR = {name: options for name, options in EVERYTHING.items() if name != "grammar"}
 
 
 class Contender(NamedTuple):
@@ -41,7 +42,7 @@ class Contender(NamedTuple):
     """
 
     name: str
-    lookup: LookupConfig
+    lookup: SourceOptions
     draft: str = ""
     length: int = 7
     capped: bool = False
@@ -52,10 +53,10 @@ OWN, OTHER, HOSTILE = "own", "another task's", "hostile"
 CONTENDERS = (
     Contender(PLAIN, DRAFTS_ALONE, length=0, capped=True),
     Contender("grammar alone", GRAMMAR_ALONE),
-    Contender("own text and earlier answers", EVERYTHING._replace(grammar=False)),
+    Contender("own text and earlier answers", ALL_BUT_GRAMMAR),
     Contender("the same and grammar", EVERYTHING),
     Contender("own draft, k = 1", EVERYTHING, OWN, length=1, capped=True),
-    Contender("own draft, k = 7, without grammar", EVERYTHING._replace(grammar=False), OWN),
+    Contender("own draft, k = 7, without grammar", ALL_BUT_GRAMMAR, OWN),
     Contender("own draft, k = 7", EVERYTHING, OWN),
     Contender("another task's draft, k = 7", EVERYTHING, OTHER),
     Contender("hostile draft, k = 16", DRAFTS_ALONE, HOSTILE, length=16),

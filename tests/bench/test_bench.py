@@ -8,7 +8,7 @@ import pytest
 from rich.progress import Progress
 
 from core.verify.engine import VerifyConfig
-from tests.bench import decode, drafting, step, streams
+from tests.bench import decode, step, streams
 from tests.bench.engines import Answered, Engines, processes
 from tests.bench.expanded import target
 from tests.bench.hugging_face import with_family_drafts
@@ -50,14 +50,12 @@ def test_everyone_comes_first_as_often_as_any_other() -> None:
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
 
 
-def test_passes_of_both_forwards_are_measured(tiny: Path, tmp_path: Path) -> None:
+def test_passes_of_both_forwards_are_measured(tiny: Path) -> None:
     shapes = [step.Shape(sessions, tokens) for sessions in (1, 3) for tokens in (1, 5)]
     found = step.measure(tiny, turns=2, shapes=shapes)
     assert list(found.by_shape) == shapes
     assert all(durations.ratio(step.OURS, step.THEIRS).items == 2 for durations in found.by_shape.values())
     assert "| tokens of each | 1 session | 3 sessions |" in step.table(found)
-    step.plot(found, tmp_path / "step.png")
-    assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_pass_is_held_against_the_time_its_weights_take_to_be_read() -> None:
@@ -71,14 +69,6 @@ def test_a_pass_is_held_against_the_time_its_weights_take_to_be_read() -> None:
     assert "| 1 | 6000.00 | 12000.00 | 2.00 (2.00 to 2.00) | 2000.00 | 3.0 |" in step.table(passes)
     assert "3.00 GB at 1.5 GB/s" in step.table(passes)
     assert "tokens of each" not in step.table(passes)
-
-
-def test_a_drafted_token_is_held_against_a_bare_loop_of_the_drafts_layers() -> None:
-    found = drafting.measure(turns=2)
-    draws = {drafting.DRAW, drafting.HALF, drafting.QUARTER}
-    assert set(found.contenders) == {drafting.ENGINE, *draws, drafting.LAYERS}
-    assert f"| {drafting.LAYERS} |" in drafting.table(found)
-    assert drafting.as_json(found)[drafting.LAYERS]["times_bare"]["value"] == 1.0
 
 
 def test_an_answer_that_differs_is_told_when_all_is_measured() -> None:

@@ -13,13 +13,14 @@ from core.policy.draft_policy import DraftPolicy
 from core.replay.replay import Terms, replay
 from core.traces.record import Record
 from core.verify.engine import VerifyConfig
-from core.verify.sources import DRAFTS_ALONE, LookupConfig, Sources
+from core.verify.sources import DEFAULT, DRAFTS_ALONE
+from core.verify.sources.choice import Sources
 from tests.bench.competition import competition, counts
 from tests.core.toy import PROMPT, VOCAB_SIZE, plain_tokens, request
 from tests.core.verify.bench import Bench
 
 TERMS = Terms(num_speculative_tokens=6, num_valid=VOCAB_SIZE, context=4096)
-EVERYTHING = LookupConfig(remembered_tokens=1000)
+EVERYTHING = {**DEFAULT, "answers": {"max_tokens": 1000}}
 ASKED = request(200, temperature=0.0)
 ANSWER = plain_tokens(ASKED)
 RECORD = Record(prompt_ids=PROMPT, output_ids=ANSWER, params=ASKED.params)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.bench.expansion import Geometry, expand, main
+from tests.bench.expansion import Geometry, expand
 
 SMALL = Geometry(hidden=64, layers=2, heads=4, kv_heads=2, head_dim=16, ffn=96)
 
@@ -77,11 +77,3 @@ def test_logits_stay_the_same(source: Path, larger: Geometry, tmp_path: Path) ->
 def test_a_geometry_that_does_not_fit_is_refused(source: Path, larger: Geometry, named: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=named):
         expand(source, tmp_path / "large", larger)
-
-
-def test_the_command_writes_a_bf16_model(source: Path, tmp_path: Path) -> None:
-    sizes = ["--hidden", "128", "--layers", "3", "--heads", "8", "--kv-heads", "8", "--head-dim", "16", "--ffn", "128"]
-    assert main([str(source), str(tmp_path / "large"), *sizes]) == 0
-    config = LlamaConfig.from_pretrained(tmp_path / "large")
-    assert config.hidden_size == 128
-    assert config.dtype == torch.bfloat16

@@ -12,6 +12,7 @@ import pytest
 from tests.bench import decode, gpu, step
 
 
+@pytest.mark.thorough
 def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
     few = ["--turns", "1", "--prompts", "1", "--max-tokens", "6"]
     gpu.main(["--device", "cpu", "--target", "tiny", *few, "--cache", str(tmp_path), "--out", str(tmp_path)])
@@ -40,8 +41,6 @@ def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
 def _left(out: Path, name: str) -> dict[str, Any]:
     """The figures, which the text beside them is about."""
     found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
-    if name != "numerics":
-        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert found["facts"]["device_name"] == found["facts"]["device"] == "cpu"
     text = (out / f"{name}.md").read_text()
     assert "tiny target in bf16 on cpu" in text

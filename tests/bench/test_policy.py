@@ -7,7 +7,7 @@ import pytest
 from tests.bench.policy import KINDS, judge, load
 
 
-@pytest.mark.parametrize("streams", [1, 4, 16])
+@pytest.mark.parametrize("streams", [1, 4, pytest.param(16, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_kind_of_draft_makes_it_slower_than_plain(kind: str, streams: int) -> None:
     ours, _, _ = judge(load(), kind, streams)

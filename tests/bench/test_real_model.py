@@ -16,7 +16,7 @@ from core.replay.replay import session_forward
 from core.text.prompts import Prompt
 from tests.bench.engines import Answered
 from tests.bench.hugging_face import LOOKUP, Transformers, assistant
-from tests.bench.real_model_page import DRAFT, PLAIN, Measured, Question, Reply, Turn, as_json, differing, page, plot
+from tests.bench.real_model_page import DRAFT, PLAIN, Measured, Question, Reply, Turn, as_json, differing, page
 from tests.bench.real_model_rivals import ASSISTED, GENERATE
 from tests.bench.real_model_run import held_out_questions, in_turn
 from tests.bench.rival_process import Job
@@ -88,7 +88,7 @@ def invented(*, wrong: bool = False) -> Measured:
     return measured
 
 
-def test_the_page_is_written(tmp_path: Path) -> None:
+def test_the_page_is_written() -> None:
     text = page([invented()], [], ["a note"])
     assert f"| 0 | {DRAFT} | 50.0 | 20 | 2.00 (2.00 to 2.00) | 3.00 | 50 |" in text
     assert "| chat | 2 | 2.00 (2.00 to 2.00) | 2.50 (2.50 to 2.50) | 3.00 | draft 4 of 4, own_text 2 of 2 |" in text
@@ -97,8 +97,6 @@ def test_the_page_is_written(tmp_path: Path) -> None:
     assert "- a note" in text
     assert differing([invented()], []) == []
     assert "maths" in json.dumps(as_json([invented()], []))
-    plot([invented()], tmp_path / "real_model.png")
-    assert (tmp_path / "real_model.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_answer_that_differs_is_told() -> None:

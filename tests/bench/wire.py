@@ -2,7 +2,7 @@
 
 Measures the round trip of a proposal and its commit from one Serve replica to another: over the project's wire, over a
 Serve handle, and by a plain call of an actor beside it, in turns. Leaves a Markdown table on stdout, and the same with
-JSON and a plot in a directory. Quote nothing that was taken on a busy machine: the table says how busy it was.
+JSON in a directory. Quote nothing that was taken on a busy machine: the table says how busy it was.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from serve_app.local_cluster import free_port, local_cluster
 from tests.bench import machine
@@ -67,23 +66,6 @@ def table(taken: Taken) -> str:
     return "\n".join(lines)
 
 
-def draw(taken: Taken, file: Path) -> None:
-    """The share of round trips that took no longer than so many milliseconds."""
-    figure = Figure(figsize=(5.4, 3.0), layout="constrained")
-    axes = figure.add_subplot()
-    for kind, seconds in taken.items():
-        milliseconds = 1000 * np.sort(seconds)
-        axes.step(milliseconds, np.arange(1, len(seconds) + 1) / len(seconds), where="post", label=kind)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("ms of a round trip")
-    axes.set_ylabel("share that took no longer")
-    axes.grid(color="#dcdcdc", linewidth=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    figure.savefig(file, dpi=200, metadata={"Software": None})
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.wire", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="round trips of each kind; 200 and more tell a p99")
@@ -100,8 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{chosen.count} of each kind, in turns, after {WARM_UP} to warm up. {machine.line()}, load before {before}\n"
     )
     versions = {name: version(name) for name in ("ray", "pyzmq")}
-    out = save(chosen, "wire", text, {"ms": as_json(taken)}, load_before=before, **versions)
-    draw(taken, out / "wire.png")
+    save(chosen, "wire", text, {"ms": as_json(taken)}, load_before=before, **versions)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import zmq
 
+from core.draft_key import GENERAL, DraftKey
 from core.wire.engine_thread import EngineThread
 from core.wire.messages import Address, Commit, Propose
 from core.wire.transport import DraftWire, VerifierWire
@@ -58,7 +59,7 @@ class WireEnd:
 
     def __init__(self, verifier: Address) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._wire = DraftWire(self._context, "general")
+        self._wire = DraftWire(self._context, DraftKey(GENERAL))
         self._peer = self._wire.connect(verifier)
         self._poller = zmq.Poller()
         self._poller.register(self._wire.sockets[self._peer], zmq.POLLIN)

@@ -134,6 +134,7 @@ def opened(request: GenerationRequest, number: int) -> OpenSession:
     )
 
 
+@pytest.mark.thorough
 def test_answers_are_those_of_transformers_in_fp32(capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = load_tokenizer(TARGET_DIR)
     requests = held_out(tokenizer)

@@ -18,6 +18,7 @@ from core.verify.engine import VerifyConfig, VerifyEngine
 from core.wire.messages import Propose
 from tests.core.toy import Clock, ToyModel
 from tests.core.toy_tokenizer import END_OF_TURN, EOS, byte_level
+from tests.examples import examples
 
 TOKENIZER = byte_level()
 VOCAB = TOKENIZER.get_vocab_size()
@@ -126,7 +127,7 @@ LAWS = st.fixed_dictionaries(
 GUESSES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     LAWS,
     st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9),

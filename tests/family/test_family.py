@@ -124,6 +124,7 @@ def target() -> LlamaForCausalLM:
     return load(TARGET_DIR)[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", TASKS)
 def test_the_target_has_learned_the_task_and_ends_its_answers(task: str, target: LlamaForCausalLM) -> None:
     held_out = items(task, 20, seed=9, split="held_out")
@@ -132,6 +133,7 @@ def test_the_target_has_learned_the_task_and_ends_its_answers(task: str, target:
     assert [answer(target, TOKENIZER, item.prompt)[1] for item in brief] == [True] * 3
 
 
+@pytest.mark.thorough
 def test_the_target_answers_some_kinds_of_prompt_to_the_letter(target: LlamaForCausalLM) -> None:
     asked = [item for task in ("chemistry", "english", "logic", "python") for item in items(task, 40, 9, "held_out")]
     known = [item for item in asked if item.subtype in KNOWN]
@@ -139,6 +141,7 @@ def test_the_target_answers_some_kinds_of_prompt_to_the_letter(target: LlamaForC
     assert exact_match(target, TOKENIZER, known) >= 0.7
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", TASKS)
 def test_the_general_draft_is_neither_useless_nor_a_master_of_any_task(task: str, target: LlamaForCausalLM) -> None:
     draft, _ = load(DRAFT_DIR)

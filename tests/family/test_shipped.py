@@ -10,11 +10,11 @@ import torch
 
 from core.bundle.store import Bundle, open_live
 from core.confidence_intervals import compare
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
 from core.model.causal_lm import CausalLM, load_draft_model
 from core.model_names import locate
 from core.replay.replay import AcceptanceCounts, Terms, score_draft, total
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.traces.record import Record

@@ -12,11 +12,11 @@ from fastapi import FastAPI
 
 from serve_app.api.app import create_app
 from serve_app.http.service import Service
+from tests.eventually import PATIENCE, eventually_async
 
 JSON = {"content-type": "application/json"}
 # An offer of HTTP/2, as Java's client makes it.
 H2C = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
-PATIENCE = 60.0  # seconds for what the application does
 
 
 def http_client(service: Service) -> httpx2.AsyncClient:
@@ -83,10 +83,8 @@ class Connection:
 
     async def until(self, text: str) -> None:
         """Wait until `text` has been sent."""
-        async with asyncio.timeout(PATIENCE):
-            while text not in self.text:
-                assert not self.task.done(), self.text
-                await asyncio.sleep(0)
+        await eventually_async(lambda: text in self.text or self.task.done(), repr(text), seen=lambda: self.text)
+        assert text in self.text, f"it ended without {text!r}: {self.text}"
 
     async def ended(self) -> None:
         """Wait until the application has done with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import signal
@@ -46,7 +47,7 @@ class Command:
         assert self.process.stdout is not None
         return self.process.stdout
 
-    def line(self, wanted: Callable[[str], object]) -> str:
+    def line(self, wanted: Callable[[str], object], what: str = "") -> str:
         """The next line of its output that is wanted, within `PATIENCE`; else an error with what it said."""
         late, said = Timer(PATIENCE, self._kill), list[str]()
         late.start()
@@ -57,11 +58,12 @@ class Command:
                 said.append(line)
         finally:
             late.cancel()
-        raise AssertionError("".join([*said, self.process.communicate(timeout=PATIENCE)[1]]))
+        awaited = f"not said within {PATIENCE:.0f} s, or at all: {what or inspect.getsource(wanted).strip()}"
+        raise AssertionError("".join([f"{awaited}\n", *said, self.process.communicate(timeout=PATIENCE)[1]]))
 
     def match(self, pattern: str) -> str:
         """The first group of a pattern in the next line that has it."""
-        found = re.search(pattern, self.line(re.compile(pattern).search))
+        found = re.search(pattern, self.line(re.compile(pattern).search, pattern))
         assert found is not None
         return found[1]
 

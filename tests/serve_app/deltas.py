@@ -8,12 +8,13 @@ from itertools import pairwise
 import httpx2
 from hypothesis import strategies as st
 
-from core.parsing.answer import AnswerDelta, CallPart, CallsState, ContentPart, ReasoningPart, joined
-from core.parsing.answer_stream import AnswerStream
-from core.parsing.formats import Reasoning
-from serve_app.http.events import Events
+from core.tools.answer import AnswerDelta, CallPart, CallsState, ContentPart, ReasoningPart, joined
+from core.tools.answer_stream import AnswerStream
+from core.tools.formats import FORMATS
+from core.tools.reasoning import Reasoning
 from serve_app.http.output.choices import Piece
 from serve_app.http.output.usage import SpeculationUsage, Usage
+from serve_app.http.writer import AnswerWriter
 
 USAGE = Usage(
     prompt_tokens=5,
@@ -56,12 +57,12 @@ def pieces(deltas: Sequence[AnswerDelta], finish_reason: str = "stop") -> list[P
     ]
 
 
-def written(events: Events, deltas: Sequence[AnswerDelta], finish_reason: str = "stop") -> bytes:
+def written(writer: AnswerWriter, deltas: Sequence[AnswerDelta], finish_reason: str = "stop") -> bytes:
     """The whole stream of one answer."""
-    body = events.opening(0)
+    body = writer.opening(0)
     for piece in pieces(deltas, finish_reason):
-        body += events.piece(0, piece, lambda: USAGE)
-    return body + events.closing(USAGE)
+        body += writer.piece(0, piece, lambda: USAGE)
+    return body + writer.closing(USAGE)
 
 
 def sender(body: bytes, cut: int = 7) -> httpx2.AsyncClient:
@@ -79,7 +80,7 @@ def sender(body: bytes, cut: int = 7) -> httpx2.AsyncClient:
 
 def read(text: str, ends: Iterable[int] = ()) -> list[AnswerDelta]:
     """The deltas of an answer, cut at `ends`, by a model that thinks and calls the tools of these tests."""
-    answer = AnswerStream("hermes", ("weather", "forecast"), Reasoning("<think>", "</think>"))
+    answer = AnswerStream(FORMATS["hermes"], ("weather", "forecast"), Reasoning("<think>", "</think>"))
     bounds = sorted({0, *ends, len(text)})
     return [*(answer.push(text[begin:end]) for begin, end in pairwise(bounds)), answer.finish()]
 

@@ -11,7 +11,6 @@ import torch
 from core.generation import GenerationRequest, Run
 from core.model.causal_lm import load_model
 from core.model_names import locate
-from core.parsing.formats import ToolFormat
 from core.text.tokenizer import load_tokenizer
 from core.verify.engine import VerifyConfig
 from core.verify.verifier import Verifier
@@ -22,7 +21,7 @@ from tests.serve_app.scripted import ScriptedService
 class EngineService(ScriptedService):
     """Answers with a target of its own. What is looked up, and what a grammar forces, is proposed."""
 
-    def __init__(self, verifier: Verifier, model: str, tool_format: ToolFormat) -> None:
+    def __init__(self, verifier: Verifier, model: str, tool_format: str) -> None:
         super().__init__()
         self.tokenizer = load_tokenizer(locate(model), tool_format)
         self.vocab_size = self.tokenizer.num_valid
@@ -51,7 +50,7 @@ class EngineService(ScriptedService):
 
 
 @contextmanager
-def engine_service(model: str, tool_format: ToolFormat, context: int = 1024) -> Iterator[EngineService]:
+def engine_service(model: str, tool_format: str, context: int = 1024) -> Iterator[EngineService]:
     """A service whose target is `model`, for as long as the block lasts."""
     tokenizer = load_tokenizer(locate(model), tool_format)
     verifier = Verifier(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
 
-PATIENCE = 60.0  # seconds for the server's last answers
+from tests.eventually import PATIENCE, eventually
 
 
 @contextmanager
@@ -20,9 +19,8 @@ def live(app: FastAPI) -> Iterator[str]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
+        eventually(lambda: server.started or not thread.is_alive(), "the HTTP server is up")
+        assert server.started, "the HTTP server ended at once"
         host, port = server.servers[0].sockets[0].getsockname()
         yield f"http://{host}:{port}"
     finally:

@@ -12,10 +12,9 @@ import httpx2
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from core.parsing.answer import ToolCall
-from core.parsing.formats import ToolFormat
 from core.text.tokenizer import Tokenizer
-from tests.core.parsing.call_forms import CALL, FORMS, FRAMES, NAMES, WRITTEN
+from tests.core.tools.call_forms import CALL, FORMS, FRAMES, NAMES, WRITTEN
+from tests.core.tools.parsed import ToolCall
 from tests.serve_app.calling import TEMPLATE
 from tests.serve_app.clients import events, http_client
 from tests.serve_app.scripted import BOS, EOS, EOS_ID, ScriptedService, tokens_of, toy_tokenizer
@@ -39,7 +38,7 @@ class Said(NamedTuple):
     end: str
 
 
-def service(tool_format: ToolFormat, text: str) -> ScriptedService:
+def service(tool_format: str, text: str) -> ScriptedService:
     """A service that answers `text`, a token per run."""
     hf = PreTrainedTokenizerFast(
         tokenizer_object=toy_tokenizer().raw, bos_token=BOS, eos_token=EOS, chat_template=TEMPLATE
@@ -156,7 +155,7 @@ def _dumped(arguments: str) -> str:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("tool_format", FRAMES)
-async def test_each_form_is_calls_whole_and_streamed(path: str, tool_format: ToolFormat) -> None:
+async def test_each_form_is_calls_whole_and_streamed(path: str, tool_format: str) -> None:
     asking = service(tool_format, "x")
     async with http_client(asking) as client:
         for form in FORMS:
@@ -167,7 +166,7 @@ async def test_each_form_is_calls_whole_and_streamed(path: str, tool_format: Too
 
 
 @pytest.mark.parametrize(("tool_format", "text"), ONE_OF_EACH)
-async def test_no_stop_string_ends_a_call_that_a_grammar_holds(tool_format: ToolFormat, text: str) -> None:
+async def test_no_stop_string_ends_a_call_that_a_grammar_holds(tool_format: str, text: str) -> None:
     async with http_client(service(tool_format, text)) as client:
         for path in (PATHS[0], PATHS[2]):
             for stop in ('"x"', "}", '"', "get", "a"):
@@ -176,7 +175,7 @@ async def test_no_stop_string_ends_a_call_that_a_grammar_holds(tool_format: Tool
 
 
 @pytest.mark.parametrize(("tool_format", "text"), ONE_OF_EACH)
-async def test_a_call_that_was_cut_is_never_one_to_run(tool_format: ToolFormat, text: str) -> None:
+async def test_a_call_that_was_cut_is_never_one_to_run(tool_format: str, text: str) -> None:
     in_it = tokens_of('"x"')[-1:]
     async with http_client(service(tool_format, text)) as client:
         for path in (PATHS[0], PATHS[2]):
@@ -194,7 +193,7 @@ async def test_a_call_that_was_cut_is_never_one_to_run(tool_format: ToolFormat, 
 
 @pytest.mark.parametrize(("tool_format", "text"), ONE_OF_EACH)
 @pytest.mark.parametrize("choice", ["auto", "required"])
-async def test_a_limit_anywhere_shows_no_part_of_a_marker(tool_format: ToolFormat, text: str, choice: str) -> None:
+async def test_a_limit_anywhere_shows_no_part_of_a_marker(tool_format: str, text: str, choice: str) -> None:
     async with http_client(service(tool_format, text)) as client:
         for most in range(1, len(tokens_of(text)), 7):
             chat = await answers(client, PATHS[0], max_tokens=most, tool_choice=choice)

@@ -13,13 +13,14 @@ import pytest
 import yaml
 from ray import serve
 
+from core.draft_key import GENERAL, DraftKey
 from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
 from core.model_names import locate
 from core.settings import parse_settings
-from core.tasks import GENERAL
-from serve_app.applications import core_application, pool, service, targets
-from serve_app.config import ServiceConfig, draft_name, load_config, pool_application, shipped_configs
+from serve_app.applications import pool, service
+from serve_app.config import ServiceConfig, draft_key, load_config, pool_application, shipped_configs
+from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT
 from serve_app.deployments.models.served_models import ServedModels
 
@@ -96,12 +97,12 @@ def test_the_doors_of_serve_run_build_ingress_and_pools() -> None:
         pool({"config": "family", "task": "maths"})
 
 
-def test_the_readmes_command_for_one_pool_opens_no_path_without_a_key(
+def test_the_documented_command_for_one_pool_opens_no_path_without_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readme = (Path(__file__).parents[2] / "serve_app" / "README.md").read_text()
-    assert "--route-prefix" not in readme
-    [command] = re.findall(r"python -c '([^']*pool[^']*)'", readme)
+    page = (Path(__file__).parents[2] / "serve_app" / "operating.md").read_text()
+    assert "--route-prefix" not in page
+    [command] = re.findall(r"python -c '([^']*pool[^']*)'", page)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(MINIMAL))
     monkeypatch.chdir(tmp_path)
     deployed: list[tuple[Any, dict[str, Any]]] = []
@@ -146,18 +147,37 @@ AWKWARD = [
 
 
 def test_pools_have_plain_names_of_their_own_whatever_the_tasks_are_called() -> None:
-    names = [pool_application(task) for task in AWKWARD]
+    names = [pool_application(draft_key(task)) for task in AWKWARD]
     assert len(set(names)) == len(AWKWARD)
     assert [name for name in names if not re.fullmatch(r"draft-[A-Za-z0-9_-]{1,60}", name)] == []
-    assert pool_application("protons-moles") == "draft-protons-moles"
+    assert pool_application(draft_key("protons-moles")) == "draft-protons-moles"
+
+
+@pytest.mark.parametrize(
+    ("section", "switched_on"),
+    [
+        ({}, ["grammar", "own_text", "answers", "prediction"]),
+        ({"own_text": False, "remembered_tokens": 0}, ["grammar", "answers", "prediction"]),
+        ({"own_text": True, "grammar": False, "answers": False}, ["own_text", "prediction"]),
+    ],
+)
+def test_a_source_of_proposals_is_switched_by_its_name(section: dict[str, Any], switched_on: list[str]) -> None:
+    assert list(parse_config(changed("lookup", section)).lookup.sources) == switched_on
+
+
+def test_earlier_answers_are_remembered_as_configured() -> None:
+    section = {"remembered_tokens": 5, "without_key": True, "answers": True}
+    sources = parse_config(changed("lookup", section)).lookup.sources
+    assert sources["answers"] == {"max_tokens": 5, "without_owner": True}
 
 
 @pytest.mark.parametrize("task", AWKWARD)
-def test_the_name_of_a_draft_begins_with_that_of_its_task_whatever_the_adapter(task: str) -> None:
-    old, new = draft_name(task, "/bundles/1a2b"), draft_name(task, "/bundles/3c4d")
+def test_the_key_of_a_draft_has_one_task_whatever_the_adapter(task: str) -> None:
+    old, new = draft_key(task, "/bundles/1a2b"), draft_key(task, "/bundles/3c4d")
     assert old != new
-    assert {name.partition("@")[0] for name in (old, new)} == {draft_name(task)}
-    assert draft_name(GENERAL) == GENERAL
+    assert {old.task, new.task} == {draft_key(task).task}
+    assert [DraftKey.parse(str(key)) for key in (old, new)] == [old, new]
+    assert str(draft_key(GENERAL)) == GENERAL
 
 
 @pytest.mark.parametrize(
@@ -165,6 +185,9 @@ def test_the_name_of_a_draft_begins_with_that_of_its_task_whatever_the_adapter(t
     [
         ("target.modle", "x", "target.modle: unknown key; did you mean `model`"),
         ("poools", {}, "poools: unknown key; did you mean `pools`"),
+        ("lookup.ngram", True, "lookup: no source of proposals is called 'ngram'; there are grammar, own_text"),
+        ("lookup.remembered", 3, "other keys here are remembered_tokens and without_key"),
+        ("lookup.answers", {"size": 3}, "lookup: a source of proposals takes no such arguments"),
         ("aliases", "gpt-4o", "aliases: write a list of names, or `any`"),
         ("aliases", None, "aliases: write a list of names, or `any`"),
         ("aliases", [3], "aliases.names.0: Input should be a valid string"),
@@ -178,6 +201,9 @@ def test_the_name_of_a_draft_begins_with_that_of_its_task_whatever_the_adapter(t
         ("bundles", "somewhere", "bundles: unknown key; did you mean `bundle`"),
         ("target.dtype", "float16", "target.dtype: Input should be 'float32' or 'bfloat16'"),
         ("target.cache_token", 4096, "target.cache_token: unknown key; did you mean `cache_tokens`"),
+        ("target.decoder", "vllm", "target.decoder: Input should be 'auto', 'compiled' or 'torch'"),
+        ("target.compiled", "yes", "compiled: write `decoder: compiled` or `decoder: torch` instead"),
+        ("target", {"model": "x", "compiled": True, "decoder": "auto"}, "`decoder` says it all; leave `compiled` out"),
         ("target.max_queued", 0, "target.max_queued: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 17, "draft.num_speculative_tokens: Input should be less than or equal to 16"),
@@ -236,6 +262,11 @@ def test_mistakes_are_told_with_what_to_write(path: str, value: object, told: st
     with pytest.raises(ConfigError) as caught:
         parse_config(changed(path, value))
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(("compiled", "decoder"), [(None, "auto"), (True, "compiled"), (False, "torch")])
+def test_older_files_name_their_decoder_by_another_key(compiled: bool | None, decoder: str) -> None:
+    assert parse_config(changed("target.compiled", compiled)).target.decoder == decoder
 
 
 def test_a_service_has_no_aliases_unless_they_are_written_down() -> None:

@@ -13,7 +13,8 @@ from ray._private import services, utils
 from core.errors import ConfigError
 from serve_app import local_cluster
 from serve_app.connection import connect_to_service, jobs_at
-from serve_app.local_cluster import CLUSTERS, RunningService, running_services
+from serve_app.local_cluster import RunningService, running_services
+from serve_app.ray_private import CLUSTERS
 
 FIRST, SECOND = "127.0.0.1:6001", "127.0.0.1:6002"
 

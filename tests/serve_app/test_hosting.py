@@ -11,8 +11,8 @@ from ray.serve import RunTarget
 from ray.serve.schema import ApplicationStatus
 from rich.console import Console
 
-from serve_app import applications
 from serve_app.config import CORE, load_config
+from serve_app.deployments.deploy import applications, deploy_service
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.hosting import StartFailed, _deploy, _replace
 
@@ -20,7 +20,7 @@ from serve_app.hosting import StartFailed, _deploy, _replace
 def test_what_an_actor_said_is_told_without_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     said = RuntimeError("Failed to bind to address '0.0.0.0:8000'.")
     raised = RayTaskError("ProxyActor.ready", 'Traceback (most recent call last): File "proxy.py"', said)
-    monkeypatch.setattr(applications, "run", lambda *_: (_ for _ in ()).throw(raised.as_instanceof_cause()))
+    monkeypatch.setattr(deploy_service, "run", lambda *_: (_ for _ in ()).throw(raised.as_instanceof_cause()))
     with pytest.raises(StartFailed) as failed:
         _deploy(ServedModels(load_config("family")), "0.0.0.0", 8000, "127.0.0.1", Console(file=io.StringIO()))
     assert str(failed.value) == str(said)
@@ -36,15 +36,15 @@ def test_where_a_part_does_not_come_up_the_service_before_runs_again(
     def run(every: Sequence[RunTarget], *_: object) -> Iterator[int]:
         deployed.append(every[0].name)
         if every[0].name == "new" or not comes_up:
-            raise applications.DeployFailed("taskspec was not deployed: ConfigError: too small", frozenset())
+            raise deploy_service.DeployFailed("taskspec was not deployed: ConfigError: too small", frozenset())
         yield len(every)
 
     def targets(served: ServedModels) -> list[Any]:
         return [SimpleNamespace(name="new" if served is new else "before")]
 
-    monkeypatch.setattr(applications, "served_now", lambda: before)
+    monkeypatch.setattr(deploy_service, "served_now", lambda: before)
     monkeypatch.setattr(applications, "targets", targets)
-    monkeypatch.setattr(applications, "run", run)
+    monkeypatch.setattr(deploy_service, "run", run)
     with pytest.raises(StartFailed, match="too small") as failed:
         _replace(new, "127.0.0.1", 8000, "127.0.0.1", Console(file=io.StringIO()))
     assert deployed == ["new", "before"]
@@ -63,11 +63,11 @@ def test_ingress_and_verifier_are_replaced_last_and_started_with_all_else(monkey
     fake = SimpleNamespace(
         start=lambda **_: None, run_many=run_many, status=lambda: SimpleNamespace(applications=dict(running))
     )
-    monkeypatch.setattr(applications, "serve", fake)
-    monkeypatch.setattr(applications, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(deploy_service, "serve", fake)
+    monkeypatch.setattr(deploy_service, "POLL_SECONDS", 0.0)
     for expected in ([["draft-general", CORE, "router@1"]], [["draft-general", "router@1"], [CORE]]):
         waves.clear()
-        counts = list(applications.run(cast("list[RunTarget]", applied), "127.0.0.1", 8000))
+        counts = list(deploy_service.run(cast("list[RunTarget]", applied), "127.0.0.1", 8000))
         assert waves == expected
         assert counts[-1] == len(applied)
         assert max(counts) <= len(applied)
@@ -93,9 +93,9 @@ def test_what_was_not_replaced_yet_is_not_deployed_again(monkeypatch: pytest.Mon
     fake = SimpleNamespace(
         start=lambda **_: None, run_many=run_many, status=lambda: SimpleNamespace(applications=dict(running))
     )
-    monkeypatch.setattr(applications, "serve", fake)
-    monkeypatch.setattr(applications, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(applications, "served_now", lambda: before)
+    monkeypatch.setattr(deploy_service, "serve", fake)
+    monkeypatch.setattr(deploy_service, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(deploy_service, "served_now", lambda: before)
     monkeypatch.setattr(applications, "targets", targets)
     with pytest.raises(StartFailed, match="The service before runs again"):
         _replace(new, "127.0.0.1", 8000, "127.0.0.1", Console(file=io.StringIO()))

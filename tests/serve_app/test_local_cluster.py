@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import socket
@@ -14,12 +13,10 @@ import pytest
 from core.errors import ConfigError
 from serve_app import local_cluster
 from serve_app.local_cluster import (
-    CLUSTERS,
     DEBUG,
     PORTS,
     free_port,
     log_options,
-    on_loopback,
     show_ray,
     silence_ray,
 )
@@ -42,26 +39,6 @@ def test_no_port_is_chosen_twice_nor_one_that_is_in_use(monkeypatch: pytest.Monk
         assert [free_port(HOST), free_port(HOST)] == [first, second]
         with pytest.raises(ConfigError, match=r"no port of 127\.0\.0\.1 from 20000 to 29999 is free"):
             free_port(HOST)
-
-
-@pytest.mark.parametrize("before", [None, "1"])
-def test_a_ray_has_the_loopback_address_within_and_that_of_the_network_after(
-    monkeypatch: pytest.MonkeyPatch, before: str | None
-) -> None:
-    """What Ray makes of 127.0.0.1 where it starts, and where it is joined."""
-    from ray._private import ray_constants, services, worker
-
-    monkeypatch.setattr(worker, "_global_node", None)
-    monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
-    monkeypatch.setattr(services, "node_ip_address_from_perspective", lambda *_: "192.0.2.7")
-    monkeypatch.setenv(CLUSTERS, before or "")
-    if before is None:
-        monkeypatch.delenv(CLUSTERS)
-    with on_loopback():
-        assert services.get_node_ip_address() == services.resolve_ip_for_localhost(HOST) == HOST
-        assert os.environ[CLUSTERS] == "0"
-    assert services.get_node_ip_address() == services.resolve_ip_for_localhost(HOST) == "192.0.2.7"
-    assert os.environ.get(CLUSTERS) == before
 
 
 @pytest.fixture
@@ -92,30 +69,6 @@ def test_rays_warnings_are_not_shown_and_those_of_others_are(monkeypatch: pytest
         for module in ("ray", "ray._private.worker", "rayon", "core.errors"):
             warnings.warn_explicit(f"from {module}", FutureWarning, "file.py", 1, module)
     assert [str(warning.message) for warning in seen] == ["from rayon", "from core.errors"]
-
-
-def test_only_native_code_that_begins_within_writes_to_the_log(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    library = ctypes.CDLL(None)
-    library.fflush.argtypes = [ctypes.c_void_p]
-
-    def native(line: bytes, stream: ctypes.c_void_p) -> None:
-        library.fputs(line, stream)
-        library.fflush(stream)
-
-    def stderr() -> ctypes.c_void_p:
-        """As native code takes it when it begins; it keeps this one."""
-        return ctypes.c_void_p(ctypes.c_void_p.in_dll(library, "stderr").value)
-
-    with local_cluster._native_log(tmp_path / "driver.log"):
-        begun = stderr()
-        native(b"E within\n", begun)
-        sys.stderr.write("python\n")
-    native(b"E later\n", begun)
-    native(b"others\n", stderr())
-    assert (tmp_path / "driver.log").read_text() == "E within\nE later\n"
-    assert capfd.readouterr().err == "python\nothers\n"
 
 
 NOISE = """

@@ -11,10 +11,10 @@ from ray.serve.config import HTTPOptions, ProxyLocation
 from ray.serve.schema import DeploymentSchema
 
 from core.errors import ConfigError
-from serve_app import operations
+from serve_app import operations, ray_private
 from serve_app.access_config import KEYED
-from serve_app.config import pool_application
-from serve_app.deployments.telemetry.ingress_report import IngressReport
+from serve_app.config import draft_key, pool_application
+from serve_app.deployments.telemetry.reports import IngressReport
 from serve_app.operations import (
     NOT_DEPLOYED,
     Listener,
@@ -52,7 +52,7 @@ def application(name: str, *deployments: Any, scalable: bool = True) -> Any:
 @pytest.fixture
 def serving(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The applications that Serve runs; replicas of the ingress tell of three tasks, others of two sessions each."""
-    chinese = pool_application(WITH_OTHER_LETTERS)
+    chinese = pool_application(draft_key(WITH_OTHER_LETTERS))
     running = [
         application("taskspec", deployment("TargetVerifier"), deployment("SpeculativeIngress", "RUNNING RUNNING")),
         application("draft-general", deployment("DraftPool", "RUNNING STOPPING STARTING")),
@@ -127,12 +127,8 @@ class Controller:
 
 
 def listener(monkeypatch: pytest.MonkeyPatch, controller: Controller | None) -> Listener | None:
-    def actor(*_: object, **__: object) -> Controller:
-        if controller is None:
-            raise ValueError("there is no such actor")
-        return controller
-
-    monkeypatch.setattr(operations, "ray", SimpleNamespace(get_actor=actor, get=lambda results: results))
+    monkeypatch.setattr(ray_private, "controller", lambda: controller)
+    monkeypatch.setattr(operations, "ray", SimpleNamespace(get=lambda results: results))
     return serve_listener()
 
 
@@ -180,6 +176,6 @@ def test_a_cluster_without_a_service_is_told(serving: dict[str, Any]) -> None:
 def test_what_cannot_be_scaled_is_told_before_anything_changes(
     monkeypatch: pytest.MonkeyPatch, name: str, replicas: int, told: str
 ) -> None:
-    monkeypatch.setattr(operations, "ray", None)  # nothing is asked of Serve
+    monkeypatch.setattr(ray_private, "controller", None)  # nothing is asked of Serve
     with pytest.raises(ConfigError, match=told):
         set_replicas({"general": 2, name: replicas})

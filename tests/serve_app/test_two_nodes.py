@@ -28,7 +28,7 @@ RAY = Path(sys.executable).with_name("ray")
 PATIENCE = 240.0  # seconds for a command
 CONFIG = """
 name: toy
-target: {{model: "family:target", threads: 1, compiled: false{target}}}
+target: {{model: "family:target", threads: 1, decoder: torch{target}}}
 draft: {{model: "family:draft"}}
 """
 QUESTION = {"model": "toy", "messages": [{"role": "user", "content": "What is 3 + 4?"}], "seed": 1, "max_tokens": 8}

@@ -1,4 +1,4 @@
-"""The README's walk-through, executed as it stands: traffic drifts, a retraining follows, its bundle is taken up.
+"""The walk-through of learning.md, executed as it stands: traffic drifts, a retraining follows, its bundle is taken up.
 
 A service that knows four of six tasks gets prompts of all six. No answer fails or changes, the two new tasks are found,
 the old ones keep their names, and the new bundle brings more tokens per target pass.
@@ -23,13 +23,14 @@ import pytest
 
 from core.bundle.store import open_live, open_version
 from core.tasks.identity import TaskCentroids, TaskChange, compare
+from tests.eventually import eventually
 from tests.family.corpora import TASKS
 from tests.serve_app.command import ROOT
-from tests.serve_app.traffic import Answer, Span, Traffic, eventually, gain, prompts
+from tests.serve_app.traffic import PATIENCE, Answer, Span, Traffic, gain, prompts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # half an hour: two retrainings beside a service
 
-README = ROOT / "serve_app" / "README.md"
+PAGE = ROOT / "serve_app" / "learning.md"
 SECTION = "## A service that learns from its traffic"
 KNOWN, NEW = TASKS[:4], TASKS[4:]
 URL = "http://127.0.0.1:8000"
@@ -43,7 +44,7 @@ class Script(NamedTuple):
 
 
 def script() -> Script:
-    section = README.read_text().split(SECTION)[1].split("\n## ")[0]
+    section = PAGE.read_text().split(SECTION)[1].split("\n## ")[0]
     files = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", section, re.DOTALL))
     return Script(files, re.findall(r"```bash\n(.*?)```", section, re.DOTALL))
 
@@ -113,7 +114,7 @@ def test_a_service_learns_from_its_traffic(tmp_path: Path) -> None:
     everything = Traffic(URL, "mine", prompts(TASKS, 300, 12))
     try:
         shell.start(serve, "serve.log")
-        eventually(healthy, "the service is up")
+        eventually(healthy, "the service is up", PATIENCE)
         answers = list[Answer]()
         log = shell.start(watch, "watch.log")
         with Traffic(URL, "mine", prompts(KNOWN, 300, 11)).flowing(answers) as flow:

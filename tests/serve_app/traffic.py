@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import httpx2 as httpx
 
+from tests.eventually import eventually
 from tests.family.corpora import items
 
 PATIENCE = 900.0  # seconds for something that must come true, on a slow machine
@@ -43,7 +44,7 @@ class Flow(NamedTuple):
                     client.result()
             return holds()
 
-        eventually(holds_or_fails, what, seconds, lambda: str(self))
+        eventually(holds_or_fails, what, seconds, self.__str__)
 
     def __str__(self) -> str:
         if not self.answers:
@@ -113,16 +114,6 @@ def prompts(tasks: Sequence[str], count: int, seed: int) -> list[tuple[str, str]
     """Of every task in turn."""
     each = [[(task, item.prompt) for item in items(task, count, seed)] for task in tasks]
     return [one for row in zip(*each, strict=True) for one in row]
-
-
-def eventually(
-    holds: Callable[[], object], what: str, seconds: float = PATIENCE, seen: Callable[[], str] = str
-) -> None:
-    """Wait for something that must come true. If it does not, the error says what was `seen`."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}; seen: {seen()}"
-        time.sleep(min(0.5, seconds))
 
 
 def gain(answers: Sequence[Answer], tasks: Sequence[str], before: Span, after: Span) -> float:

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,15 +19,16 @@ from ray import serve
 from ray.serve import RunTarget
 from ray.util import list_named_actors
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.classifier import TaskClassifier
-from serve_app import applications
-from serve_app.applications import core_application, targets
-from serve_app.config import CORE, ServiceConfig, Traces, load_config, pool_application
-from serve_app.deployments.deploy import bundle_applications
+from serve_app.config import CORE, ServiceConfig, Traces, draft_key, load_config, pool_application
+from serve_app.deployments.deploy import applications, bundle_applications
+from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import bundle_targets
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
-from serve_app.local_cluster import free_port, on_loopback
+from serve_app.local_cluster import free_port
+from serve_app.ray_private import on_loopback
+from tests.eventually import PATIENCE, eventually
 from tests.family.corpora import TASKS, Item, items
 from tests.service import adversarial, misled_router, unhurried_verifier
 from tests.service.misled_router import ASTRAY
@@ -109,19 +110,15 @@ class Service(NamedTuple):
         everything = [self.verifier(), *map(self.drafts, tasks)]
         return +Counter({name: sum(counts[name] for counts in everything) for name in ("sessions", "pages")})
 
-    def eventually(self, holds: Callable[[], bool], seconds: float = 20.0) -> None:
-        """Wait for something that must come true, as long as a slow machine may need."""
-        asyncio.run(_eventually(holds, seconds))
-
-
-async def _eventually(holds: Callable[[], bool], seconds: float) -> None:
-    async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - it happens in other processes
-            await asyncio.sleep(0.05)
+    def frees_everything(self) -> None:
+        """Wait until no session and no page is held anywhere."""
+        eventually(lambda: not self.held(), "no session and no page is held", seen=self.held)
 
 
 def _counts(deployment: str, application: str) -> Counter[str]:
-    counts: Counter[str] = serve.get_deployment_handle(deployment, application).counts.remote().result()
+    counts: Counter[str] = (
+        serve.get_deployment_handle(deployment, application).counts.remote().result(timeout_s=PATIENCE)
+    )
     return counts
 
 
@@ -132,7 +129,7 @@ def _as_tested(target: RunTarget, served: ServedModels) -> RunTarget:
         patch.setattr(bundle_applications, "TaskRouter", misled_router.TaskRouter)
         if target.name == CORE:
             return RunTarget(core_application(served), CORE, "/", external_scaler_enabled=True)
-        if target.name == pool_application(ADVERSARIAL):
+        if target.name == pool_application(draft_key(ADVERSARIAL)):
             patch.setattr(bundle_applications, "DraftPool", adversarial.DraftPool)
         return next((one for one in bundle_targets(served) if one.name == target.name), target)
 
@@ -145,7 +142,7 @@ def _served(traces: Path) -> ServedModels:
     un-adapted draft, said to be good at nothing else: so a wrong route costs much.
     """
     family = load_config("family")
-    target = family.target.model_copy(update={"compiled": None, "max_queued": CONCURRENCY})
+    target = family.target.model_copy(update={"decoder": "auto", "max_queued": CONCURRENCY})
     recorded = Traces(directory=traces, flush_seconds=0.5)
     shipped = with_bundle(family.model_copy(update={"target": target, "traces": recorded}))
     assert shipped.router is not None
@@ -171,7 +168,7 @@ def service() -> Iterator[Service]:
             ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
             serve.start(http_options={"host": "127.0.0.1", "port": port})
-            late = pool_application(LATE)
+            late = pool_application(draft_key(LATE))
             serve.run_many([_as_tested(target, served) for target in targets(served) if target.name != late])
             yield Service(f"http://127.0.0.1:{port}", served, Path(directory))
         finally:

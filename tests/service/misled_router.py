@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.draft_key import GENERAL
 from core.family import TARGET_DIR
-from core.tasks import GENERAL
 from core.text.tokenizer import load_tokenizer
 from serve_app.deployments.actors import task_router
 from tests.family.corpora import items

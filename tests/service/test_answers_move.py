@@ -45,7 +45,7 @@ def test_choices_that_may_each_move_leave_nothing_behind(service: Service) -> No
     answer = service.answer(asked(1, enabled=True) | {"n": 3})
     plain = service.answer(asked(1, enabled=False) | {"n": 3})
     assert token_ids(answer) == token_ids(plain)
-    service.eventually(lambda: not service.held())
+    service.frees_everything()
 
 
 def test_a_request_that_fixes_the_draft_or_its_length_is_not_rerouted(service: Service) -> None:

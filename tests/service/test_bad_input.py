@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.conftest import Service, chat
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 NAME = "taskspec-family"
 FINE: dict[str, Any] = {"model": NAME} | chat("hello", max_tokens=4)

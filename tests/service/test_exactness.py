@@ -18,6 +18,7 @@ from ray.serve import RunTarget
 
 from serve_app.deployments.deploy.bundle_applications import draft_application
 from serve_app.deployments.models.served_models import ServedModels
+from tests.eventually import eventually
 from tests.service.conftest import ADVERSARIAL, Body, Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster
@@ -31,6 +32,8 @@ MODES: dict[str, Body] = {
     "another task's draft": {"task": ANOTHER, "num_speculative_tokens": 4},
     "adversarial draft": {"task": ADVERSARIAL, "num_speculative_tokens": 7},
 }
+SMOKE = pytest.mark.smoke
+SOON = ("k=4", "another task's draft", "adversarial draft")
 RESULT = {
     "type": "object",
     "properties": {
@@ -93,7 +96,7 @@ def plain(service: Service, asked: list[Body]) -> list[Body]:
     return answers
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=SMOKE if mode in SOON else ()) for mode in MODES])
 def test_speculation_changes_nothing_a_client_sees(
     service: Service, asked: list[Body], plain: list[Body], mode: str
 ) -> None:
@@ -104,6 +107,7 @@ def test_speculation_changes_nothing_a_client_sees(
     assert proposed(answers) > 0
 
 
+@SMOKE
 def test_answers_held_to_a_schema_are_valid(asked: list[Body], plain: list[Body]) -> None:
     held = [answer["choices"][0] for body, answer in zip(asked, plain, strict=True) if "response_format" in body]
     whole = [json.loads(choice["message"]["content"]) for choice in held if choice["finish_reason"] == "stop"]
@@ -194,13 +198,13 @@ def _answers_while_killing(service: Service, task: str, asked: Sequence[Body]) -
     speculating = with_speculation(asked, {"task": task})
     asking = threading.Thread(target=lambda: answers.extend(service.answers(speculating)))
     asking.start()
-    service.eventually(all_drafted_for)
+    eventually(all_drafted_for, "every answer has a draft that drafts, or none")
     killed = _draft_replica(service, task)
     ray.kill(ray.get_actor(killed, namespace="serve"))
     assert asking.is_alive(), "the answers must outlive their draft"
     asking.join(120)
     assert not asking.is_alive()
-    service.eventually(lambda: _draft_replica(service, task) not in ("", killed))
+    eventually(lambda: _draft_replica(service, task) not in ("", killed), f"another replica drafts for {task}")
     return answers
 
 

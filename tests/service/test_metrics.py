@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import httpx2 as httpx
 import pytest
 import ray
 
-from serve_app.config import CORE, draft_name
+from serve_app.config import CORE, draft_key
+from tests.eventually import eventually
 from tests.service.conftest import Service, chat
 
 pytestmark = pytest.mark.cluster
-
-PATIENCE = 60.0  # seconds: Ray reports every ten
 
 
 def exported(name: str, application: str, **tags: str) -> list[float]:
@@ -23,6 +23,12 @@ def exported(name: str, application: str, **tags: str) -> list[float]:
     wanted = {"application": application} | tags
     lines = re.findall(rf"^ray_{name}{{([^}}]*)}} (\S+)$", text, re.MULTILINE)
     return [float(value) for labels, value in lines if wanted.items() <= set(re.findall(r'(\w+)="([^"]*)"', labels))]
+
+
+def reaches(name: str, application: str, least: float, **tags: str) -> None:
+    """Ray reports every ten seconds."""
+    values = partial(exported, name, application, **tags)
+    eventually(lambda: sum(values()) >= least, f"{name} {tags} reaches {least}", seen=values)
 
 
 @pytest.mark.soak
@@ -35,17 +41,12 @@ def test_what_engines_and_the_ingress_count_is_exported(service: Service) -> Non
     assert counts["tokens"] > 0
     assert drafted > 0
     for name in ("tokens", "steps", "stepping_us"):
-
-        def read(name: str = name) -> bool:
-            return sum(exported(f"taskspec_verifier_{name}_total", CORE)) >= counts[name]
-
-        service.eventually(read, PATIENCE)
-    generations = service.ingress()["generations"]
-    service.eventually(lambda: sum(exported("taskspec_ingress_generations_total", CORE)) >= generations, PATIENCE)
-    service.eventually(lambda: sum(exported("taskspec_traces_written_total", CORE)) > 0, PATIENCE)
+        reaches(f"taskspec_verifier_{name}_total", CORE, counts[name])
+    reaches("taskspec_ingress_generations_total", CORE, service.ingress()["generations"])
+    reaches("taskspec_traces_written_total", CORE, 1)
     pool = service.served.pool(task)
-    service.eventually(lambda: sum(exported("taskspec_draft_drafted_total", pool)) >= drafted, PATIENCE)
-    service.eventually(lambda: exported("taskspec_draft_sessions", pool) == [0.0], PATIENCE)
+    reaches("taskspec_draft_drafted_total", pool, drafted)
+    eventually(lambda: exported("taskspec_draft_sessions", pool) == [0.0], "the pool has no session")
 
 
 def test_tokens_and_times_of_answers_are_exported_by_task_version_and_source(service: Service) -> None:
@@ -57,10 +58,10 @@ def test_tokens_and_times_of_answers_are_exported_by_task_version_and_source(ser
     usage = answer["usage"]
     drafted = usage["speculation"]["sources"]["draft"]
     assert drafted["accepted"] > 0
-    of_task = {"task": draft_name(task), "version": version}
+    of_task = {"task": draft_key(task).task, "version": version}
 
     def told(name: str, least: float, **tags: str) -> None:
-        service.eventually(lambda: sum(exported(f"taskspec_answer_{name}", CORE, **of_task, **tags)) >= least, PATIENCE)
+        reaches(f"taskspec_answer_{name}", CORE, least, **of_task, **tags)
 
     told("proposed_total", drafted["proposed"], source="draft")
     told("accepted_total", drafted["accepted"], source="draft")

@@ -7,7 +7,7 @@ from openai import BadRequestError, NotFoundError, OpenAI
 
 from tests.service.conftest import Service
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 ASK = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "What is 12 plus 30?"}]
 

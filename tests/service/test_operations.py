@@ -11,16 +11,17 @@ import httpx2 as httpx
 import pytest
 from ray.util import list_named_actors
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from serve_app.operations import (
     NOT_DEPLOYED,
     Listener,
-    Part,
+    ServicePart,
     asks_for_keys,
     serve_listener,
     service_status,
     set_replicas,
 )
+from tests.eventually import eventually
 from tests.service.conftest import ADVERSARIAL, LATE, Body, Service, chat, token_ids
 
 pytestmark = pytest.mark.cluster
@@ -29,7 +30,7 @@ ENDLESS = {"2": -100}  # bars the end-of-sequence token
 CHOICES = 4
 
 
-def parts() -> dict[str, Part]:
+def parts() -> dict[str, ServicePart]:
     return {part.name: part for part in service_status().parts}
 
 
@@ -71,7 +72,7 @@ def test_what_serve_listens_on_and_that_no_key_is_asked_for_are_read_from_serve(
 
 def test_status_tells_of_every_part_and_counts_what_an_answer_accepted(service: Service) -> None:
     task = service.tasks[0]
-    service.eventually(lambda: not service.held())
+    service.frees_everything()
     before = parts()
     assert set(before) == {"ingress", "target", "router", *service.served.drafts}
     deployed = {name: (one.state, one.running, one.target) for name, one in before.items() if name != LATE}
@@ -96,16 +97,16 @@ def test_a_pool_is_scaled_while_answers_stream_and_nothing_else_changes(service:
     expected = token_ids(service.answer(asked(task)))
     others = replicas() - service.pool_replicas(task)
     with answering(service, asked(task)) as answers:
-        service.eventually(lambda: parts()[task].sessions == CHOICES)
+        eventually(lambda: parts()[task].sessions == CHOICES, f"{CHOICES} sessions are drafted for")
         first = service.pool_replicas(task)
         assert [(one.name, one.target) for one in set_replicas({task: 2})] == [(task, 1)]
-        service.eventually(lambda: parts()[task].running == 2, 60)
+        eventually(lambda: parts()[task].running == 2, "two replicas run")
         assert first < service.pool_replicas(task), "the replica that served was replaced"
-        service.eventually(lambda: parts()[task].sessions == CHOICES)
+        eventually(lambda: parts()[task].sessions == CHOICES, f"{CHOICES} sessions are drafted for")
         set_replicas({task: 1})
-        service.eventually(lambda: len(service.pool_replicas(task)) == 1, 60)
+        eventually(lambda: len(service.pool_replicas(task)) == 1, "one replica is left")
         number = len(answers)
-        service.eventually(lambda: len(answers) > number + 1)
+        eventually(lambda: len(answers) > number + 1, "two more answers")
     assert [token_ids(answer) for answer in answers] == [expected] * len(answers)
     assert any("draft" in answer["usage"]["speculation"]["sources"] for answer in answers)
     assert replicas() - service.pool_replicas(task) == others
@@ -117,11 +118,11 @@ def test_without_replicas_of_a_pool_answers_are_the_same_and_undrafted(service: 
     expected = token_ids(service.answer(asked(task)))
     set_replicas({task: 0})
     try:
-        service.eventually(lambda: not service.pool_replicas(task))
+        eventually(lambda: not service.pool_replicas(task), "no replica is left")
         answer = service.answer(asked(task))
         assert token_ids(answer) == expected
         assert "draft" not in answer["usage"]["speculation"]["sources"]
     finally:
         set_replicas({task: 1})
-        service.eventually(lambda: parts()[task].running == 1, 60)
-    service.eventually(lambda: "draft" in service.answer(asked(task))["usage"]["speculation"]["sources"])
+        eventually(lambda: parts()[task].running == 1, "a replica runs")
+    eventually(lambda: "draft" in service.answer(asked(task))["usage"]["speculation"]["sources"], "it drafts again")

@@ -42,7 +42,7 @@ def test_nobody_waits_in_silence_while_no_verifier_runs(service: Service) -> Non
     ):
         assert sum(line.startswith(begin) for line in lines) == number, lines
     assert len(lines) < 10 * OPEN, lines
-    service.eventually(lambda: not service.held())
+    service.frees_everything()
 
 
 async def _outage(service: Service, body: Body) -> tuple[list[tuple[int, str]], list[httpx.Response], list[int]]:

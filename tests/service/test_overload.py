@@ -25,7 +25,7 @@ def test_requests_beyond_the_queue_are_told_to_come_back(service: Service) -> No
     for response in turned_away:
         assert 1 <= int(response.headers["retry-after"]) <= LONGEST
         assert response.json()["error"]["code"] == "overloaded"
-    service.eventually(lambda: not service.held())
+    service.frees_everything()
 
 
 async def _ask(service: Service, times: int) -> tuple[list[int], list[httpx.Response]]:

@@ -9,11 +9,12 @@ from collections import Counter
 import pytest
 from ray import serve
 
-from serve_app.config import pool_application
+from serve_app.config import draft_key, pool_application
 from serve_app.deployments.deploy.bundle_applications import draft_application
+from tests.eventually import eventually
 from tests.service.conftest import ADVERSARIAL, CONCURRENCY, LATE, Body, Service, chat, prompts, token_ids
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
 MANY = 16  # choices: as many as there may be
@@ -45,7 +46,7 @@ def test_a_generation_makes_the_same_few_serve_calls_however_many_rounds(service
 def test_clients_that_go_away_leave_nothing_behind(service: Service) -> None:
     """200 clients hang up at a random moment, streaming or not, with one choice or three."""
     asyncio.run(_hang_up(service, 200))
-    service.eventually(lambda: not service.held())
+    service.frees_everything()
     steps = service.verifier()["steps"]
     assert service.held() == {}
     assert service.verifier()["steps"] == steps, "a pass ran for nobody"
@@ -103,7 +104,7 @@ def test_a_draft_that_never_pays_is_soon_opened_for_no_session(service: Service)
     useless = {"task": ADVERSARIAL}
     text = {"max_tokens": 400, "temperature": 1.5, "logit_bias": ENDLESS}
     service.answer(chat("Write about the sea.", seed=1, speculation=useless, **text))
-    service.eventually(lambda: opened(service, useless) == 0)
+    eventually(lambda: opened(service, useless) == 0, "the useless draft is opened for nobody")
 
 
 @pytest.mark.soak
@@ -112,8 +113,8 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
     asked = body | {"speculation": {"task": LATE}}
     without = service.answer(asked)
     assert "draft" not in without["usage"]["speculation"]["sources"]
-    service.eventually(lambda: not service.held())
-    serve.run(draft_application(service.served, LATE), name=pool_application(LATE), route_prefix=None)
+    service.frees_everything()
+    serve.run(draft_application(service.served, LATE), name=pool_application(draft_key(LATE)), route_prefix=None)
     assert opened(service, {"task": LATE}, 1) == 1  # nothing is known yet that speaks against it
 
     def drafted() -> bool:
@@ -122,6 +123,6 @@ def test_a_pool_that_is_not_there_costs_nothing_but_speed_and_drafts_once_it_is(
         assert token_ids(with_it) == token_ids(without)
         return "draft" in with_it["usage"]["speculation"]["sources"]
 
-    service.eventually(drafted)
-    serve.delete(pool_application(LATE))
+    eventually(drafted, f"the pool {LATE} drafts")
+    serve.delete(pool_application(draft_key(LATE)))
     assert token_ids(service.answer(asked)) == token_ids(without)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.service.conftest import Body, Service, chat, prompts, token_ids
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 [ITEM] = prompts(1, seed=23)
 ASKED = chat(ITEM.prompt, seed=5, max_tokens=60, temperature=1.0, logit_bias={"2": -100})

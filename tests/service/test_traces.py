@@ -14,6 +14,7 @@ from core.model_names import locate
 from core.replay.replay import Terms, score_draft, total
 from core.text.vocabulary import same_id_map
 from core.traces.store import Trace, TraceStore
+from tests.eventually import eventually
 from tests.service.conftest import Service, chat, prompts, token_ids
 
 pytestmark = pytest.mark.cluster
@@ -33,7 +34,7 @@ def test_answers_become_traces_unless_the_client_does_not_want_it(service: Servi
     asked = chat(PROMPT, n=2, max_tokens=30) | {"speculation": {"task": task, "num_speculative_tokens": 4}}
     service.answer(asked | {"seed": SEED, "store": False})
     answer = service.answer(asked | {"seed": SEED + 1})
-    service.eventually(lambda: len(kept(service, SEED + 1)) == 2)
+    eventually(lambda: len(kept(service, SEED + 1)) == 2, "both answers are kept")
     assert kept(service, SEED) == []
     traces = kept(service, SEED + 1)
     assert [list(trace.output_ids) for trace in traces] == token_ids(answer)
@@ -51,7 +52,7 @@ def test_answers_become_traces_unless_the_client_does_not_want_it(service: Servi
 
 def test_the_routers_prior_is_kept(service: Service) -> None:
     service.answer(chat(PROMPT, seed=SEED + 2, max_tokens=40, logit_bias={"2": -100}))
-    service.eventually(lambda: len(kept(service, SEED + 2)) == 1)
+    eventually(lambda: len(kept(service, SEED + 2)) == 1, "the answer is kept")
     [trace] = kept(service, SEED + 2)
     assert trace.prior is not None
     assert sum(trace.prior.values()) == pytest.approx(1.0)
@@ -71,7 +72,7 @@ def test_a_replay_predicts_what_the_service_measures_of_a_draft(service: Service
     ]
     for body in asked:
         service.answer(body)
-    service.eventually(lambda: len(kept(service, SEED + 3)) == len(asked))
+    eventually(lambda: len(kept(service, SEED + 3)) == len(asked), "all answers are kept")
     traces, config = kept(service, SEED + 3), service.config
     measured = [trace.sources["draft"] for trace in traces if trace.sources and "draft" in trace.sources]
     target, base = Path(locate(config.target.model)), Path(locate(config.draft.model))

@@ -10,10 +10,11 @@ import pytest
 import ray
 from ray.util import list_named_actors
 
+from tests.eventually import eventually
 from tests.service.conftest import Body, Service, chat, prompts
 from tests.service.test_exactness import PLAIN, visible
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
 LONG: dict[str, Any] = {"max_tokens": 240, "logit_bias": ENDLESS}
@@ -46,7 +47,7 @@ def test_verifier_killed_mid_answer_changes_nothing(service: Service) -> None:
         plain[1]["choices"][0]["finish_reason"],
         plain[1]["usage"]["completion_tokens"],
     )
-    service.eventually(lambda: not service.held())
+    service.frees_everything()
 
 
 async def _answers_while_killing(service: Service, asked: list[Body]) -> tuple[list[Body], tuple[str, str, int]]:
@@ -66,9 +67,8 @@ async def _answers_while_killing(service: Service, asked: list[Body]) -> tuple[l
             return answer
 
         answering = asyncio.gather(*map(whole, asked), _streamed(service, asked[1]))
-        async with asyncio.timeout(60):
-            while not await asyncio.to_thread(all_under_way):
-                assert not answering.done(), "the answers must outlive their verifier"
+        await asyncio.to_thread(eventually, lambda: answering.done() or all_under_way(), "all answers are under way")
+        assert not answering.done(), "the answers must outlive their verifier"
         before = verifier_replica()
         ray.kill(ray.get_actor(before, namespace="serve"))
         *answers, streamed = await answering

@@ -9,7 +9,7 @@ from pathlib import Path
 from core.model.causal_lm import CausalLM
 from serve_app.config import ServiceConfig, Target
 from serve_app.deployments.actors import target_verifier
-from serve_app.deployments.models.loading import load_target
+from serve_app.deployments.models.target_loading import load_target
 from tests.core.unhurried import unhurried
 
 GATE = "TASKSPEC_TEST_GATE"  # an environment variable: while the file that it names exists, no verifier starts

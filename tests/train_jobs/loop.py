@@ -18,8 +18,8 @@ import yaml
 from core.bundle.store import Winner, publish
 from core.distill.alignment import AlignmentRecipe, align
 from core.distill.dataset import distil
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
-from core.tasks import GENERAL
 from core.tasks.clustering import find_tasks
 from core.tasks.embedding import PACKAGED, sentence_encoder
 from core.tasks.identity import TaskCentroids
@@ -178,7 +178,7 @@ def _service(places: dict[str, Path]) -> dict[str, Any]:
     """Passes take long, as a larger target's do, so that drafts pay."""
     return {
         "name": "loop",
-        "target": {"model": "family:target", "threads": 1, "compiled": False},
+        "target": {"model": "family:target", "threads": 1, "decoder": "torch"},
         "draft": {"model": "family:draft", "num_speculative_tokens": 6},
         "bundle": str(places["bundles"]),
         "traces": {"directory": str(places["traces"]), "flush_seconds": 1},

@@ -38,7 +38,7 @@ def killed_when(retraining: Retraining, home: Path, due: Callable[[], bool]) -> 
         deadline = time.monotonic() + PATIENCE
         while not due():
             assert running.process.poll() is None, "it ended too early: " + "".join(running.process.communicate())
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, f"not within {PATIENCE:.0f} s: the moment to kill it"
             time.sleep(0.0005)
     finally:
         running.processes()

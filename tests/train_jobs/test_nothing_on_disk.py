@@ -28,7 +28,7 @@ from core.settings import parse_settings
 from core.text.prompt_files import read_prompts
 from core.traces.store import Trace, parquet_of
 from serve_app.config import ServiceConfig, Traces
-from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.trace_recorder import TraceRecorder
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.http.service import ChoiceRun
@@ -137,11 +137,9 @@ def _record(recorder: TraceRecorder, models: ServedModels, trace: Trace, owner: 
     request = GenerationRequest(
         tokens=trace.prompt_ids, prompt_length=trace.prompt_length, params=trace.params, owner=owner
     )
-    received, run = GenerationState([request]), ChoiceRun(0, Run(trace.output_ids, finish_reason="stop"), "general")
-    recording = recorder.recording(received, None, models)
-    assert recording is not None
-    received.add(0, run.run)
-    recording.take(run)
+    generation = Generation([request])
+    generation.ledger.add(ChoiceRun(0, Run(trace.output_ids, finish_reason="stop"), "general"))
+    recorder.record(generation, 0, models, None)
 
 
 def needles_of(traces: Sequence[Trace], secret: Sequence[int]) -> Needles:

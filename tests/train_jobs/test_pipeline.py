@@ -10,11 +10,11 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from core.bundle.store import open_live, open_version
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
 from core.model.causal_lm import load_model
 from core.model.loader import adapted_model
 from core.replay.replay import session_forward
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.identity import TaskCentroids
 from tests.train_jobs.loop import Loop

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from core.bundle.store import Winner, open_live
+from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import adapted_model, is_adapter, lora_rank
-from core.tasks import GENERAL
 from tests.train_jobs.retraining import Retraining
 from train_jobs.drafts import vocabularies
 from train_jobs.drafts.candidates import TASK, draft_name, trial_name

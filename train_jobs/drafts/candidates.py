@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 
 LIVE = "live"  # the draft that serves the slot when the retraining begins
 BASE = "base"  # a full fine-tune of the draft on all tasks; everything after it starts from it

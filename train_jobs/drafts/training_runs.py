@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from core.distill.alignment import AlignmentRecipe
+from core.draft_key import GENERAL
 from core.model.loader import lora_rank
 from core.model_names import locate
-from core.tasks import GENERAL
 from train_jobs.config import AlignConfig
 from train_jobs.drafts.candidates import BASE, CONTINUED, MIXED, TASK, draft_name, trial_name
 from train_jobs.work.workspace import Workspace

@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from core.draft_key import GENERAL
 from core.errors import ConfigError, InvalidRequest
-from core.tasks import GENERAL
 from core.tasks.rewording import reword
 from core.tasks.rewording_rules import Rules
 from core.text.chat_template import Rendering

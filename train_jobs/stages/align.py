@@ -15,8 +15,8 @@ from typing import Any
 import ray
 
 from core.distill.alignment import Alignment, TrainingStep, align
+from core.draft_key import GENERAL
 from core.model.loader import adapted_model, is_adapter
-from core.tasks import GENERAL
 from train_jobs.cluster.progress import Progress, ReportProgress
 from train_jobs.cluster.workers import at_most
 from train_jobs.config import RetrainConfig

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from core.bundle.store import Winner
+from core.draft_key import GENERAL
 from core.replay.promotion import Promotion, TaskPromotion, evidence, promote, promote_tasks
 from core.replay.replay import AcceptanceCounts, total
-from core.tasks import GENERAL
 from train_jobs.cluster.progress import Progress
 from train_jobs.cluster.workers import spread
 from train_jobs.config import RetrainConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.atomic_files import replace
 from core.bundle.store import publish
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from train_jobs.cluster.progress import Progress
 from train_jobs.config import RetrainConfig
 from train_jobs.drafts.candidates import BASE, MIXED, draft_name

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from core.confidence_intervals import compare
+from core.draft_key import GENERAL
 from core.replay.replay import AcceptanceCounts, total
-from core.tasks import GENERAL
 from train_jobs.cluster.progress import Progress
 from train_jobs.config import RetrainConfig
 from train_jobs.drafts.candidates import BASE, CONTINUED, LIVE, MIXED, TASK, draft_name

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import ray
 
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import ClassifierRecipe, Example, accuracy, train_classifier, winner
 from core.tasks.clustering import TaskPartition

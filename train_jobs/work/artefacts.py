@@ -20,8 +20,8 @@ from core.bundle.blobs import store_blob
 from core.bundle.manifest import Evidence
 from core.bundle.store import Winner
 from core.distill.dataset import DistillationSet
+from core.draft_key import GENERAL
 from core.replay.replay import AcceptanceCounts
-from core.tasks import GENERAL
 from core.tasks.clustering import TaskPartition
 from core.tasks.embedding import Matrix
 from core.traces.store import Trace, traces_of

@@ -20,18 +20,18 @@ class Matrix(Structure):
 class Layer(Structure):
     _fields_ = [
         *(("norm", c_void_p), ("qkv", Matrix), ("qk_norm", c_void_p), ("out", Matrix)),
-        *(("mlp_norm", c_void_p), ("gate_up", Matrix), ("down", Matrix)),
+        *(("attention_out_norm", c_void_p), ("mlp_norm", c_void_p), ("gate_up", Matrix), ("down", Matrix)),
+        *(("mlp_out_norm", c_void_p), ("cos", c_void_p), ("sin", c_void_p), ("window", c_int64)),
     ]
 
 
 class Model(Structure):
     _fields_ = [
-        *(("embedding", c_void_p), ("cos", c_void_p), ("sin", c_void_p)),
-        *(("layers", POINTER(Layer)), ("norm", c_void_p), ("head", Matrix), ("head_ids", c_void_p)),
-        *(("cache", c_void_p), ("eps", c_float)),
+        *(("embedding", c_void_p), ("layers", POINTER(Layer)), ("norm", c_void_p)),
+        *(("head", Matrix), ("head_ids", c_void_p), ("cache", c_void_p), ("eps", c_float), ("query_scalar", c_float)),
         *(("num_layers", c_int64), ("hidden", c_int64), ("num_gates", c_int64), ("num_heads", c_int64)),
         *(("num_kv_heads", c_int64), ("head_dim", c_int64), ("num_pages", c_int64)),
-        *(("in_bf16", c_int64), ("threads", c_int64)),
+        *(("in_bf16", c_int64), ("gelu_tanh", c_int64), ("threads", c_int64)),
     ]
 
 

@@ -67,7 +67,7 @@ def _compile(source: Path, options: Sequence[str], library: Path) -> None:
     if shutil.which(compiler) is None:
         raise ConfigError(
             f"{compiler} is to compile what computes models on CPUs, and there is none: install it (apt install gcc),"
-            " or set `compiled: false`"
+            " or write `decoder: torch`"
         )
     with tempfile.TemporaryDirectory(dir=library.parent) as directory:
         made = Path(directory, library.name)

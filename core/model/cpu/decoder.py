@@ -14,59 +14,79 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.model.bfloat16 import Weight, widened
-from core.model.config import ModelConfig
+from core.model.bfloat16 import Dtype, Weight, widened
+from core.model.config import ModelConfig, RopeConfig
 from core.model.cpu import bindings, build
 from core.model.draft_tokens import RUNNERS_UP, DraftToken, StopRule
-from core.model.pages import Span
-from core.model.rotary import Rotary
+from core.model.pages import PAGE_SIZE, PageCopy, Span
+from core.model.rotary import rotary_tables
 from core.model.tensors import LayerTensors, Matrix, Tensors
 
 _STRETCH = 1 << 24  # words of weights at once; what is not used is never touched
+_NO_WINDOW = 1 << 62  # tokens, more than any session has
 _LINE = 16  # words of a line of the caches, where a stretch begins lest vectors lie across two
 
 
 class CompiledDecoder:
     """Computes in fp32, its weights, keys and values in their own dtype.
 
-    `cache`: [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim], fp32, or bf16 as uint16. `threads`: None for as many
-    as OpenMP has by default; there are never more than cores.
+    `cache`: [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim], fp32, or bf16 as uint16; memory of pages that no
+    session has used yet is not taken. `threads`: None for as many as OpenMP has by default; there are never more than
+    cores.
     """
 
     draws, loops = True, False
+    device = "cpu"
 
-    def __init__(self, config: ModelConfig, tensors: Tensors, cache: Weight, threads: int | None) -> None:
+    def __init__(
+        self, config: ModelConfig, tensors: Tensors, num_pages: int, dtype: Dtype, threads: int | None = None
+    ) -> None:
+        self.num_pages, self.dtype, self.head_ids = num_pages, dtype, tensors.head_ids
+        shape = config.num_layers, 2 * config.num_kv_heads, num_pages, PAGE_SIZE * config.head_dim
+        self.cache: Weight = np.zeros(shape, np.uint16 if dtype == "bfloat16" else np.float32)
         self.kernels = bindings.load(build.level())
         self._held: list[NDArray[Any]] = []
         self._room = np.empty(0, np.int32)
         head = tensors.head
         self._num_logits = len(head.weight)
-        rotary = Rotary(config)
+        embedding, tables = self._floats(tensors.embedding), self._tables(config)
+        layers = [
+            self._layer(layer, tables[plan.rope], plan.window)
+            for plan, layer in zip(config.layers, tensors.layers(), strict=True)
+        ]
         self.model = bindings.Model(
-            embedding=self._floats(tensors.embedding),
-            cos=self._floats(rotary.cos),
-            sin=self._floats(rotary.sin),
-            layers=(bindings.Layer * config.num_layers)(*map(self._layer, tensors.layers())),
+            embedding=embedding,
+            layers=(bindings.Layer * config.num_layers)(*layers),
             norm=self._floats(tensors.norm),
             head=self._matrix(head),
             head_ids=None if tensors.head_ids is None else self._address(tensors.head_ids),
-            cache=self._address(cache),
+            cache=self._address(self.cache),
             eps=config.norm_eps,
+            query_scalar=config.query_scalar,
             num_layers=config.num_layers,
             hidden=config.hidden_size,
             num_gates=config.intermediate_size,
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-            num_pages=cache.shape[2],
-            in_bf16=cache.dtype == np.uint16,
+            num_pages=num_pages,
+            in_bf16=dtype == "bfloat16",
+            gelu_tanh=config.activation == "gelu_tanh",
             threads=min(threads or self.kernels.omp_get_max_threads(), len(os.sched_getaffinity(0))),
         )
 
-    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> NDArray[np.float32]:
-        logits = np.empty((len(wanted), self._num_logits), np.float32)
-        self.kernels.forward(byref(self.model), byref(pass_of(tokens, spans, wanted, logits)))
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> NDArray[np.float32]:
+        logits = np.empty((len(logit_rows), self._num_logits), np.float32)
+        self.kernels.forward(byref(self.model), byref(pass_of(tokens, spans, logit_rows, logits)))
         return logits
+
+    def copy_pages(self, copies: Sequence[PageCopy]) -> None:
+        for source, target in copies:
+            self.cache[:, :, target] = self.cache[:, :, source]
+
+    def close(self) -> None:
+        del self.model, self.cache
+        self._held.clear()
 
     def draw(
         self,
@@ -104,15 +124,27 @@ class CompiledDecoder:
         ]
         return [found[line::lines] for line in range(lines)]
 
-    def _layer(self, layer: LayerTensors) -> bindings.Layer:
+    def _tables(self, config: ModelConfig) -> dict[RopeConfig, tuple[int, int]]:
+        """The cosines and sines of every rotary embedding of the model."""
+        return {
+            rope: (self._floats(rotary.cos), self._floats(rotary.sin)) for rope, rotary in rotary_tables(config).items()
+        }
+
+    def _layer(self, layer: LayerTensors, rotary: tuple[int, int], window: int | None) -> bindings.Layer:
+        cos, sin = rotary
         return bindings.Layer(
             norm=self._floats(layer.norm),
             qkv=self._matrix(layer.qkv),
-            qk_norm=None if layer.qk_norm is None else self._floats(layer.qk_norm),
+            qk_norm=self._optional(layer.qk_norm),
             out=self._matrix(layer.out),
+            attention_out_norm=self._optional(layer.attention_out_norm),
             mlp_norm=self._floats(layer.mlp_norm),
             gate_up=self._matrix(layer.gate_up),
             down=self._matrix(layer.down),
+            mlp_out_norm=self._optional(layer.mlp_out_norm),
+            cos=cos,
+            sin=sin,
+            window=_NO_WINDOW if window is None else window,
         )
 
     def _matrix(self, matrix: Matrix) -> bindings.Matrix:
@@ -130,6 +162,9 @@ class CompiledDecoder:
         place, self._room = self._room[:size].reshape(packed.shape), self._room[size:]
         place[:] = packed
         return place
+
+    def _optional(self, weight: Weight | None) -> int | None:
+        return None if weight is None else self._floats(weight)
 
     def _floats(self, weight: Weight) -> int:
         return self._address(np.require(widened(weight), requirements=("C", "ALIGNED")))

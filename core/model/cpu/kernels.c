@@ -1,7 +1,7 @@
 /* A decoder's forward pass, and drafting with it. The package's docstring says how a row's bits are kept.
 
-   build.py compiles this for one level of processors, with the cache's PAGE_SIZE. The structures are those of kernels.py,
-   field by field. A team of threads runs a pass together, each all of the code: an `omp for` deals its iterations out to
+   build.py compiles this for one level of processors, with the cache's PAGE_SIZE. The structures are those of
+   bindings.py, field by field. A team of threads runs a pass together, each all of the code: an `omp for` deals its iterations out to
    them and waits until all are done. */
 
 #include <math.h>
@@ -61,20 +61,23 @@ typedef struct {
     matrix qkv;
     const float *qk_norm; /* [heads + kv heads, head_dim], or NULL */
     matrix out;
-    const float *mlp_norm;
+    const float *attention_out_norm, *mlp_norm; /* the former, and mlp_out_norm, norm what is added; or NULL */
     matrix gate_up, down;
+    const float *mlp_out_norm, *cos, *sin; /* the tables are [context, head_dim] */
+    int64_t window;                        /* the tokens that one attends over, the last ones up to itself */
 } layer;
 
 typedef struct {
-    const float *embedding, *cos, *sin; /* [ids, hidden], [context, head_dim] */
+    const float *embedding; /* [ids, hidden] */
     const layer *layers;
     const float *norm;
     matrix head;
     const int64_t *head_ids; /* [head's outs], or NULL where they count from 0 */
     char *cache; /* [layers, 2 * kv heads, pages, PAGE_SIZE * head_dim] */
-    float eps;
+    float eps, query_scalar; /* scores are divided by the root of the latter */
     int64_t num_layers, hidden, num_gates, num_heads, num_kv_heads, head_dim, num_pages;
-    int64_t in_bf16; /* weights, keys and values; else they are fp32 */
+    int64_t in_bf16;   /* weights, keys and values; else they are fp32 */
+    int64_t gelu_tanh; /* the activation; else it is silu */
     int64_t threads;
 } model;
 
@@ -423,8 +426,8 @@ static void normalise(const model *m, const float *x, const float *weight, int64
 }
 
 /* The pairs i and i + head_dim / 2 of a head, rotated in place. */
-static void rotate(const model *m, float *head, int64_t position) {
-    const float *cos = m->cos + position * m->head_dim, *sin = m->sin + position * m->head_dim;
+static void rotate(const model *m, const layer *l, float *head, int64_t position) {
+    const float *cos = l->cos + position * m->head_dim, *sin = l->sin + position * m->head_dim;
     const int64_t half = m->head_dim / 2;
 #pragma GCC ivdep
     for (int64_t i = 0; i < half; i++) {
@@ -437,12 +440,13 @@ static void rotate(const model *m, float *head, int64_t position) {
 /* Norm and rotate a row's queries and keys; put its keys and values into the cache. */
 static void place_row(const model *m, int64_t at, float *heads, int64_t position, const int64_t *pages, float *normed) {
     const int64_t rotated = m->num_heads + m->num_kv_heads, size = m->head_dim;
+    const layer *l = &m->layers[at];
     for (int64_t head = 0; head < rotated; head++) {
-        if (m->layers[at].qk_norm) {
-            normalise(m, heads + head * size, m->layers[at].qk_norm + head * size, size, normed);
+        if (l->qk_norm) {
+            normalise(m, heads + head * size, l->qk_norm + head * size, size, normed);
             memcpy(heads + head * size, normed, 4 * size);
         }
-        rotate(m, heads + head * size, position);
+        rotate(m, l, heads + head * size, position);
     }
     const int64_t page = pages[position / PAGE_SIZE];
     for (int64_t own = 0; own < m->num_kv_heads; own++)
@@ -476,27 +480,32 @@ static void mix(const model *m, const word *values, int64_t tokens, int64_t rows
             p.out[i] = fused1(as_float(p.x[tokens - 1]), as_float(values[tokens / 2 * m->head_dim + i] << 16), p.out[i]);
 }
 
-/* A head's part of `out` for a block's rows. */
+/* A head's part of `out` for a block's rows. Pages that no row's window reaches are not read. In the first page that one
+   reaches, tokens before a row's own window weigh 0, which leaves its sums as they are. */
 static void attend(const model *m, int64_t at, int64_t head, const block *b, const scratch *s, float *scores) {
     const int64_t seen = b->position + 1, end = b->position + b->rows, own = head * m->num_kv_heads / m->num_heads;
     const int64_t size = m->head_dim, all = (m->num_heads + 2 * m->num_kv_heads) * size, each = s->most_scores;
+    const int64_t window = m->layers[at].window, start = most(0, seen - window) / PAGE_SIZE * PAGE_SIZE;
     float *out = s->attended + (b->row * m->num_heads + head) * size;
-    operands p = {(word *)s->projected + b->row * all + head * size, NULL, scores, all, PAGE_SIZE, each};
+    operands p = {(word *)s->projected + b->row * all + head * size, NULL, scores + start, all, PAGE_SIZE, each};
     for (int64_t row = 0; row < b->rows; row++)
-        memset(scores + row * each, 0, 4 * rounded_up(end, PAGE_SIZE));
-    for (int64_t begin = 0; begin < end; begin += PAGE_SIZE, p.out += PAGE_SIZE) {
+        memset(scores + row * each + start, 0, 4 * (rounded_up(end, PAGE_SIZE) - start));
+    for (int64_t begin = start; begin < end; begin += PAGE_SIZE, p.out += PAGE_SIZE) {
         p.weight = page_of(m, at, own, b->pages[begin / PAGE_SIZE]);
         add_product(m->in_bf16 ? WIDENED : FLOATS, b->rows, m->in_bf16 ? size / 2 : size,
                     least(PAGE_SIZE, rounded_up(end - begin, WIDTH)), p);
     }
     float totals[BLOCK];
     for (int64_t row = 0; row < b->rows; row++) {
-        totals[row] = weigh(scores + row * each, seen + row, 1 / sqrtf(size), scores + BLOCK * each);
+        const int64_t first = most(0, seen + row - window);
+        float *own_scores = scores + row * each;
+        memset(own_scores + start, 0, 4 * (first - start));
+        totals[row] = weigh(own_scores + first, seen + row - first, 1 / sqrtf(m->query_scalar), scores + BLOCK * each);
         memset(out + row * m->num_heads * size, 0, 4 * size);
     }
-    p = (operands){(word *)scores, NULL, out, each, 0, m->num_heads * size};
+    p = (operands){(word *)scores + start, NULL, out, each, 0, m->num_heads * size};
     const int64_t shared = seen / PAGE_SIZE * PAGE_SIZE; /* tokens of pages that all rows see whole */
-    for (int64_t begin = 0; begin < shared; begin += PAGE_SIZE, p.x += PAGE_SIZE)
+    for (int64_t begin = start; begin < shared; begin += PAGE_SIZE, p.x += PAGE_SIZE)
         mix(m, page_of(m, at, m->num_kv_heads + own, b->pages[begin / PAGE_SIZE]), PAGE_SIZE, b->rows, p);
     for (int64_t row = 0; row < b->rows; row++) {
         operands one = p;
@@ -510,14 +519,18 @@ static void attend(const model *m, int64_t at, int64_t head, const block *b, con
     }
 }
 
-/* Add the last product to the rows, where there was one, and norm them for the next. */
-static void renew(const model *m, const scratch *s, const float *norm, bool add) {
+/* Add the last product to the rows, where there was one, normed first if there is an `out_norm`; norm them for the next. */
+static void renew(const model *m, const scratch *s, const float *out_norm, const float *norm, bool add) {
 #pragma omp for
     for (int64_t row = 0; row < s->num_rows; row++) {
-        float *x = s->x + row * m->hidden, *change = s->normed + row * m->hidden;
+        float *x = s->x + row * m->hidden, *normed = s->normed + row * m->hidden, *change = normed;
+        if (out_norm) {
+            change = s->projected + row * m->hidden;
+            normalise(m, normed, out_norm, m->hidden, change);
+        }
         for (int64_t i = 0; add && i < m->hidden; i++)
             x[i] += change[i];
-        normalise(m, x, norm, m->hidden, change);
+        normalise(m, x, norm, m->hidden, normed);
     }
 }
 
@@ -537,15 +550,24 @@ static void add_attention(const model *m, int64_t at, const scratch *s) {
     product(m->in_bf16, &l->out, s->attended, s->num_rows, s->fed, s->normed);
 }
 
+/* The activation of gates times what they let through. The tanh in gelu's is written with e: 1 + tanh(u) is
+   2 / (1 + e^(-2u)). */
+static void activate(bool gelu_tanh, const float *gate, const float *up, int64_t size, float *active) {
+    for (int64_t i = 0; gelu_tanh && i < size; i++) {
+        const float x = gate[i], doubled = 1.5957691f * (x + 0.044715f * x * x * x);
+        active[i] = x / (1 + exponential(-doubled)) * up[i];
+    }
+    for (int64_t i = 0; !gelu_tanh && i < size; i++)
+        active[i] = gate[i] / (1 + exponential(-gate[i])) * up[i];
+}
+
 static void add_mlp(const model *m, int64_t at, const scratch *s) {
     const layer *l = &m->layers[at];
     product(m->in_bf16, &l->gate_up, s->normed, s->num_rows, s->fed, s->projected);
 #pragma omp for
     for (int64_t row = 0; row < s->num_rows; row++) {
         const float *gate = s->projected + row * 2 * m->num_gates, *up = gate + m->num_gates;
-        float *active = s->active + row * m->num_gates;
-        for (int64_t i = 0; i < m->num_gates; i++)
-            active[i] = gate[i] / (1 + exponential(-gate[i])) * up[i];
+        activate(m->gelu_tanh, gate, up, m->num_gates, s->active + row * m->num_gates);
     }
     product(m->in_bf16, &l->down, s->active, s->num_rows, s->fed, s->normed);
 }
@@ -554,13 +576,16 @@ static void compute(const model *m, const pass *p, const scratch *s) {
 #pragma omp for
     for (int64_t row = 0; row < p->num_rows; row++)
         memcpy(s->x + row * m->hidden, m->embedding + p->tokens[row] * m->hidden, 4 * m->hidden);
+    const float *out_norm = NULL;
     for (int64_t at = 0; at < m->num_layers; at++) {
-        renew(m, s, m->layers[at].norm, at > 0);
+        const layer *l = &m->layers[at];
+        renew(m, s, out_norm, l->norm, at > 0);
         add_attention(m, at, s);
-        renew(m, s, m->layers[at].mlp_norm, true);
+        renew(m, s, l->attention_out_norm, l->mlp_norm, true);
         add_mlp(m, at, s);
+        out_norm = l->mlp_out_norm;
     }
-    renew(m, s, m->norm, m->num_layers > 0);
+    renew(m, s, out_norm, m->norm, m->num_layers > 0);
 #pragma omp for
     for (int64_t i = 0; i < p->num_wanted; i++)
         memcpy(s->chosen + i * m->hidden, s->normed + p->wanted[i] * m->hidden, 4 * m->hidden);
@@ -604,7 +629,7 @@ static bool make_room(const model *m, const pass *p, int64_t growth, scratch *s)
         {(void **)&s->blocks, rows * sizeof(block) / 4},
         {(void **)&s->x, rows * m->hidden},
         {(void **)&s->normed, rows * m->hidden},
-        {(void **)&s->projected, rows * most(heads, 2 * gates)},
+        {(void **)&s->projected, rows * most(m->hidden, most(heads, 2 * gates))},
         {(void **)&s->attended, rows * attended},
         {(void **)&s->active, rows * gates},
         {(void **)&s->chosen, wanted * m->hidden},

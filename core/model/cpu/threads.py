@@ -21,7 +21,7 @@ import torch
 
 from core.model.base import Model, Rows
 from core.model.causal_lm import load_model
-from core.model.config import ModelConfig
+from core.model.config import DecoderName, ModelConfig
 
 _WORTH = 0.8  # of the time with half as many threads: what more of them must come down to
 _SAMPLE = 1 << 28  # bytes of weights, more than caches hold
@@ -55,7 +55,7 @@ class _Candidate:
         self.calm += _displaced() == displaced
 
 
-def choose_threads(directory: Path, dtype: torch.dtype, *, compiled: bool | None = None, left: int = 1) -> int:
+def choose_threads(directory: Path, dtype: torch.dtype, *, decoder: DecoderName = "auto", left: int = 1) -> int:
     """As many as this model is worth, which torch has afterwards; some of its layers stand for all of them.
 
     `left`: cores that are others'. Each doubling that is tried takes `_PATIENCE` seconds at the most.
@@ -66,7 +66,7 @@ def choose_threads(directory: Path, dtype: torch.dtype, *, compiled: bool | None
         return 1
     config = ModelConfig.load(directory)
     layers = min(config.num_layers, -(-_SAMPLE // (config.layer_weights * dtype.itemsize)))
-    sample = partial(load_model, directory, dtype=dtype, num_pages=1, compiled=compiled, num_layers=layers)
+    sample = partial(load_model, directory, dtype=dtype, num_pages=1, decoder=decoder, num_layers=layers)
     return worthwhile(sample, most)
 
 

@@ -14,27 +14,29 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from core.model.bfloat16 import Weight
-from core.model.config import ModelConfig
+from core.model.bfloat16 import Dtype, Weight
+from core.model.config import LayerPlan, ModelConfig
+from core.model.decoder import DecoderOptions
 from core.model.draft_tokens import DraftToken, StopRule, draft_tokens
-from core.model.pages import Span
+from core.model.pages import PAGE_SIZE, PageCopy, Span
 from core.model.tensor_views import as_tensor
 from core.model.tensors import LayerTensors, Matrix, Tensors
 from core.model.torch.attention import TileLayouts
 from core.model.torch.flash import PageTableLayouts, installed
-from core.model.torch.graphs import Graphs, Passes, Recorder, Run
+from core.model.torch.graphs import Graphs, Passes, Recorder, Run, cuda_recorder
 from core.model.torch.linear import Linear, padded
 from core.model.torch.plan import Layouts, Plan, Planner
-from core.model.torch.transformer import Layer, Transformer
+from core.model.torch.transformer import Layer, Transformer, by_rows
 
 _ROW_STEP = 4  # rows of replayed passes are a multiple of it; more rows cost nothing while passes wait for weights
 
 
 class TorchDecoder:
-    """Computes in the dtype of its weights over a `cache` [layers, 2 * kv heads, num_pages + 1, ...].
+    """Computes in the dtype of its weights; `cache` is [layers, 2 * kv heads, num_pages + 1, PAGE_SIZE * head_dim].
 
-    With `record` passes are replayed, and `draw` draws all tokens of a proposal at once; without it the decoder does
-    not draw. With `flash` attention reads pages in place, and a row's bits may depend on other rows.
+    The last page is a spare one, for padding rows. With `record` passes are replayed, and `draw` draws all tokens of a
+    proposal at once; without it the decoder does not draw. With `flash` attention reads pages in place, and a row's
+    bits may depend on other rows.
     """
 
     def __init__(
@@ -42,45 +44,59 @@ class TorchDecoder:
         config: ModelConfig,
         transformer: Transformer,
         head: Linear,
-        cache: torch.Tensor,
+        num_pages: int,
         record: Recorder | None = None,
         flash: bool = False,
         head_ids: torch.Tensor | None = None,
     ) -> None:
         self.draws = self.loops = record is not None
+        self.num_pages, self.head_ids = num_pages, head_ids
+        self.device, dtype = transformer.device, transformer.dtype
+        self.dtype: Dtype = "bfloat16" if dtype == torch.bfloat16 else "float32"
+        shape = config.num_layers, 2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim
+        self._cache = torch.zeros(shape, dtype=dtype, device=self.device)
         self._num_logits = config.vocab_size if head_ids is None else len(head_ids)
-        self._head_ids = head_ids
+        self._softcap = config.logit_softcap
         self._transformer = transformer
         self._head = head
-        self._cache = cache
-        num_pages, replayed = cache.shape[2] - 1, record is not None
-        layouts = PageTableLayouts(num_pages) if flash else _tiles(config, cache, replayed=replayed)
-        self._planner = Planner(layouts, num_pages, cache.device, replayed=replayed)
+        layouts = PageTableLayouts(num_pages) if flash else _tiles(config, self._cache)
+        self._planner = Planner(layouts, num_pages, self.device, replayed=record is not None)
         self._run: Run = self._launch if record is None else Graphs(self._launch, record)
         self._row_step = 1 if record is None else _ROW_STEP
 
     @classmethod
     @torch.inference_mode()
-    def load(
-        cls, config: ModelConfig, tensors: Tensors, cache: torch.Tensor, record: Recorder | None, *, exact: bool
-    ) -> TorchDecoder:
+    def load(cls, config: ModelConfig, tensors: Tensors, options: DecoderOptions) -> TorchDecoder:
         def there(array: Weight) -> torch.Tensor:
-            return as_tensor(array).to(cache.device)
+            return as_tensor(array).to(options.device)
 
-        layers = [_layer(layer, there, exact=exact) for layer in tensors.layers()]
+        layers = [
+            _layer(plan, layer, there, exact=options.exact)
+            for plan, layer in zip(config.layers, tensors.layers(), strict=True)
+        ]
         transformer = Transformer(config, there(tensors.embedding), layers, there(tensors.norm))
-        head, ids = _linear(tensors.head, there, exact=exact), tensors.head_ids
-        flash = not exact and cache.device.type == "cuda" and installed(config, cache.dtype, cache.device) is not None
-        return cls(config, transformer, head, cache, record, flash, None if ids is None else there(ids))
+        head, ids = _linear(tensors.head, there, exact=options.exact), tensors.head_ids
+        on_gpu = options.device.type == "cuda"
+        flash = on_gpu and not options.exact and installed(config, transformer.dtype, options.device) is not None
+        record = cuda_recorder() if on_gpu else None
+        return cls(config, transformer, head, options.num_pages, record, flash, None if ids is None else there(ids))
 
     @torch.inference_mode()
-    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int]) -> torch.Tensor:
-        plan = self._plan(tokens, spans)
-        if not wanted:
+    def copy_pages(self, copies: Sequence[PageCopy]) -> None:
+        for source, target in copies:
+            self._cache[:, :, target] = self._cache[:, :, source]
+
+    def close(self) -> None:
+        del self._cache, self._transformer, self._head, self._run
+
+    @torch.inference_mode()
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> torch.Tensor:
+        plan, count = self._plan(tokens, spans), len(logit_rows)
+        if not logit_rows:
             self._transformer(plan, self._cache)
-            return torch.empty(0, self._num_logits, device=self._cache.device)
-        padding = [wanted[-1]] * (self._stepped(padded(len(wanted), self._head.sizes)) - len(wanted))
-        return self._run(Passes([plan], self._tensor([*wanted, *padding])))[: len(wanted)].float()
+            return torch.empty(0, self._num_logits, device=self.device)
+        padding = [logit_rows[-1]] * (self._stepped(padded(count, self._head.sizes)) - count)
+        return self._run(Passes([plan], self._tensor([*logit_rows, *padding])))[:count].float()
 
     @torch.inference_mode()
     def draw(
@@ -98,24 +114,28 @@ class TorchDecoder:
             plans.append(self._plan([0] * len(spans), later))
         ends = [span.first_row + span.length - 1 for span in spans]
         if noise is None:
-            noise = torch.zeros(steps, len(spans), num_ids, device=self._cache.device)
-        drawn = draft_tokens(self._run(Passes(plans, self._tensor(ends), noise)).flatten(0, 1), self._head_ids)
-        return [drawn[index :: len(spans)] for index in range(len(spans))]
+            noise = torch.zeros(steps, len(spans), num_ids, device=self.device)
+        tokens_drawn = draft_tokens(self._run(Passes(plans, self._tensor(ends), noise)).flatten(0, 1), self.head_ids)
+        return [tokens_drawn[index :: len(spans)] for index in range(len(spans))]
 
     def _launch(self, passes: Passes) -> torch.Tensor:
         """The logits of the `wanted` rows of one pass, or the scores [passes, sessions, ids] of several."""
         plan, *plans = passes.plans
-        logits = self._head(self._transformer(plan, self._cache).index_select(0, passes.wanted))
+        logits = self._logits(self._transformer(plan, self._cache).index_select(0, passes.wanted))
         if passes.noise is None:
             return logits
         scores = [_scored(logits, passes.noise[0])]
         for plan, noise in zip(plans, passes.noise[1:], strict=True):
             columns = scores[-1].argmax(-1)
-            drawn = columns if self._head_ids is None else self._head_ids[columns]
-            tokens = F.pad(drawn, (0, len(plan.tokens) - len(noise)))
+            ids = columns if self.head_ids is None else self.head_ids[columns]
+            tokens = F.pad(ids, (0, len(plan.tokens) - len(noise)))
             hidden = self._transformer(plan._replace(tokens=tokens), self._cache)
-            scores.append(_scored(self._head(hidden), noise))
+            scores.append(_scored(self._logits(hidden), noise))
         return torch.stack(scores)
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits, cap = self._head(hidden), self._softcap
+        return logits if cap is None else by_rows(lambda row: torch.tanh(row / cap) * cap, logits)
 
     def _plan(self, tokens: Sequence[int], spans: Sequence[Span]) -> Plan:
         return self._planner.plan(tokens, spans, self._stepped(self._transformer.padded(len(tokens))))
@@ -124,7 +144,7 @@ class TorchDecoder:
         return -(-rows // self._row_step) * self._row_step
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._cache.device)
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
 
 
 def _scored(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
@@ -133,22 +153,28 @@ def _scored(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     return logits[:rows, :ids].float() + noise
 
 
-def _tiles(config: ModelConfig, cache: torch.Tensor, *, replayed: bool) -> Layouts:
-    heads_per_kv_head, page_bytes = config.num_heads // config.num_kv_heads, cache[0, :, 0].nbytes
-    own = (heads_per_kv_head, config.context, cache.shape[2] - 1, page_bytes)
-    return TileLayouts(*own, cache.dtype, cache.device, replayed=replayed)
+def _tiles(config: ModelConfig, cache: torch.Tensor) -> Layouts:
+    windows = dict.fromkeys(layer.window for layer in config.layers)
+    return TileLayouts(config.num_heads // config.num_kv_heads, config.context, windows, cache.dtype, cache.device)
 
 
-def _layer(layer: LayerTensors, there: Callable[[Weight], torch.Tensor], *, exact: bool) -> Layer:
+def _layer(plan: LayerPlan, layer: LayerTensors, there: Callable[[Weight], torch.Tensor], *, exact: bool) -> Layer:
     """`there` brings what NumPy holds to the device."""
+
+    def there_or_none(weight: Weight | None) -> torch.Tensor | None:
+        return None if weight is None else there(weight)
+
     return Layer(
-        input_norm=there(layer.norm),
+        plan=plan,
+        norm=there(layer.norm),
         qkv=_linear(layer.qkv, there, exact=exact),
-        qk_norm=None if layer.qk_norm is None else there(layer.qk_norm),
+        qk_norm=there_or_none(layer.qk_norm),
         out=_linear(layer.out, there, exact=exact),
+        attention_out_norm=there_or_none(layer.attention_out_norm),
         mlp_norm=there(layer.mlp_norm),
         gate_up=_linear(layer.gate_up, there, exact=exact),
         down=_linear(layer.down, there, exact=exact),
+        mlp_out_norm=there_or_none(layer.mlp_out_norm),
     )
 
 

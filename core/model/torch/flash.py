@@ -6,6 +6,7 @@ torch calls the installed version. Its own copy of version 2 takes only pages of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from core.model.torch.attention import TileLayouts, padded_pages
 from core.model.torch.plan import Laid, Layouts, Planner
 
 _OWN = "torch"
+_WINDOW = 50  # tokens, the longest window that is compared: it must hide some of those that the pass has
 _CLOSE = 0.02  # bf16 rounds to 0.004 of a value; a wrong row's keys, or a missing key, differ by more
 
 
@@ -34,7 +36,7 @@ class PageTables(NamedTuple):
     pages: torch.Tensor
     most_rows: int
 
-    def attend(self, query: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, cache: torch.Tensor, window: int | None, scale: float) -> torch.Tensor:
         kv_heads, head_dim = cache.shape[0] // 2, query.shape[-1]
         keys, values = cache.view(2, kv_heads, -1, PAGE_SIZE, head_dim).permute(0, 2, 3, 1, 4).unbind(0)
         attended = varlen_attn(
@@ -45,7 +47,9 @@ class PageTables(NamedTuple):
             None,
             self.most_rows,
             self.pages.shape[1] * PAGE_SIZE,
-            window_size=(-1, 0),  # causal: the last row of a session sees all its keys
+            scale=scale,
+            # causal: a row sees so many keys before its own, or all, and the last row of a session is its last key's
+            window_size=(-1 if window is None else window - 1, 0),
             enable_gqa=True,
             seqused_k=self.lengths,
             block_table=self.pages,
@@ -107,13 +111,19 @@ def _agrees(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> bo
     rows, num_pages, heads = 12, 8, config.num_heads
     cache = _random((2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim), generator, dtype)
     query = _random((rows, heads, config.head_dim), generator, dtype)
-    tiles = TileLayouts(heads // config.num_kv_heads, 256, num_pages, cache[:, 0].nbytes, dtype, device, replayed=True)
+    windows = {None if layer.window is None else min(layer.window, _WINDOW) for layer in config.layers}
+    scale = 1 / math.sqrt(config.query_scalar)
+    tiles = TileLayouts(heads // config.num_kv_heads, 256, windows, dtype, device)
 
-    def attended(layouts: Layouts) -> torch.Tensor:
+    def attended(layouts: Layouts, window: int | None) -> torch.Tensor:
         plan = Planner(layouts, num_pages, device).plan([0] * (rows - 1), spans, rows)
-        return plan.layout.attend(query, cache)[: rows - 1].float()
+        return plan.layout.attend(query, cache, window, scale)[: rows - 1].float()
 
-    return torch.allclose(attended(PageTableLayouts(num_pages)), attended(tiles), atol=_CLOSE, rtol=_CLOSE)
+    tables = PageTableLayouts(num_pages)
+    return all(
+        torch.allclose(attended(tables, window), attended(tiles, window), atol=_CLOSE, rtol=_CLOSE)
+        for window in windows
+    )
 
 
 def _random(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:

@@ -17,10 +17,11 @@ from core.model.pages import PAGE_SIZE, Span
 class Layout(Protocol):
     """The keys that each row of a pass attends over, and the way to read them."""
 
-    def attend(self, query: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, cache: torch.Tensor, window: int | None, scale: float) -> torch.Tensor:
         """Causal attention of `query` [rows, heads, head_dim] over one layer's `cache` -> [rows, heads * head_dim].
 
-        `cache`: [2 * kv heads, pages, PAGE_SIZE * head_dim], the keys' heads before the values'.
+        `cache`: [2 * kv heads, pages, PAGE_SIZE * head_dim], the keys' heads before the values'. A row sees the last
+        `window` tokens, or all with None. Scores are multiplied by `scale`.
         """
 
     def constants(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from core.draft.engine import DraftConfig
 from core.model_names import locate
 from core.text.vocabulary import same_id_map
 from core.wire.messages import OpenSession
-from serve_app.config import ServiceConfig, draft_name
+from serve_app.config import ServiceConfig, draft_key
 from serve_app.deployments.models.draft_loading import draft_model, load_draft
 from serve_app.deployments.telemetry.metrics import Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
@@ -29,20 +29,20 @@ class DraftPool:
         num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
         model = load_draft(config.draft, directory, config.target.model)
-        self._drafter = Drafter(model, num_valid, limits, draft_name(task, directory))
+        self._drafter = Drafter(model, num_valid, limits, draft_key(task, directory))
         self._drafter.start()
         self._metrics = Metrics("draft")
 
-    async def session(self, opened: OpenSession) -> AsyncIterator[None]:
+    async def session(self, opening: OpenSession) -> AsyncIterator[None]:
         """Draft for one generation until the verifier ends it or is silent for too long, or the call is cancelled."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
-        opening = self._drafter.open(opened, lambda: loop.call_soon_threadsafe(over.set))
+        is_open = self._drafter.open(opening, lambda: loop.call_soon_threadsafe(over.set))
         try:
-            await asyncio.wrap_future(opening)
+            await asyncio.wrap_future(is_open)
             yield None  # the caller's first item: the session is open
             await over.wait()
         finally:
-            self._drafter.close(opened)
+            self._drafter.close(opening)
 
     async def counts(self) -> Counter[str]:
         """The counters of engine and wire, and the number of open sessions."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from functools import partial
 
@@ -15,14 +15,12 @@ import ray
 
 from core.generation import GenerationRequest, Run
 from core.model_names import locate
-from core.policy.draft_policy import OTHERS
 from core.text.tokenizer import load_tokenizer
 from core.verify.engine import VerifyConfig
-from core.verify.sources import LookupConfig
 from core.verify.verifier import Opened, Verifier
 from serve_app.config import ServiceConfig
-from serve_app.deployments.answer.started import Started
-from serve_app.deployments.models.loading import load_target
+from serve_app.deployments.answer.started import Started, declined_drafts
+from serve_app.deployments.models.target_loading import load_target
 from serve_app.deployments.telemetry.metrics import Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 
@@ -37,9 +35,7 @@ class TargetVerifier:
             max_sessions=target.max_sessions,
             num_speculative_tokens=config.draft.num_speculative_tokens,
             prefill_chunk=target.prefill_chunk,
-            lookup=LookupConfig(
-                config.lookup.own_text, config.lookup.remembered_tokens, without_owner=config.lookup.without_key
-            ),
+            lookup=config.lookup.sources,
         )
         self._metrics = Metrics("verifier")
         tokenizer = load_tokenizer(locate(target.model))
@@ -73,8 +69,8 @@ class TargetVerifier:
             opening.add_done_callback(self._close)
 
     def _started(self, opened: Opened) -> Started:
-        declined = declined_drafts(opened.declined)
-        return Started(tuple(opened.sessions), self._verifier.address, declined, self._verifier.lookahead)
+        declined, declines_all = declined_drafts(opened.declined)
+        return Started(tuple(opened.sessions), self._verifier.address, declined, declines_all, self._verifier.lookahead)
 
     def _close(self, opening: Future[Opened]) -> None:
         if not opening.cancelled() and opening.exception() is None:
@@ -87,12 +83,3 @@ class TargetVerifier:
     async def check_health(self) -> None:
         """Serve replaces the replica if this raises, or hangs because the engine does."""
         self._metrics.export(await self.counts())
-
-
-def declined_drafts(declined: Mapping[str, bool]) -> frozenset[str]:
-    """The drafts that would not pay.
-
-    Where none of those met would pay, nor would others, no draft is opened.
-    """
-    drafts = {draft for draft, refused in declined.items() if refused and draft != OTHERS}
-    return frozenset(drafts | ({OTHERS} if declined and all(declined.values()) else set()))

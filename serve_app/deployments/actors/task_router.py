@@ -12,9 +12,7 @@ class TaskRouter:
 
     def __init__(self, directory: str) -> None:
         log_into_replica()
-        from core.tasks.classifier import (
-            TaskClassifier,  # takes seconds, as it imports transformers
-        )
+        from core.tasks.classifier import TaskClassifier  # takes seconds, as it imports transformers
 
         self._classifier = TaskClassifier.load(directory)
 

@@ -1,6 +1,6 @@
 """How Serve chooses a verifier for a generation.
 
-Serve copies what it finds here into every process that calls verifiers; what is imported it shares with the process.
+Serve copies this module into every process that calls verifiers, by value. What it imports is the process' own.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from typing import Any
 
 from ray.serve.request_router import FIFOMixin, LocalityMixin, PendingRequest, RequestRouter, RunningReplica
 
-from serve_app.deployments.answer.verifier_list import remember
+from serve_app.deployments.answer.verifier_watch import note_router
 
 
 class VerifierRouter(FIFOMixin, LocalityMixin, RequestRouter):
     """Takes the verifier with the fewest generations."""
 
     def initialize_state(self, **_: Any) -> None:
-        remember(self)
+        note_router(self)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None

@@ -1,33 +1,31 @@
 """Keeps the answers of an ingress replica for training, off the path of the requests.
 
 Only finished answers are kept, each choice as a trace of its own, and none whose client sent `store: false`. Nothing of
-a trace tells whose it is: neither API keys nor their digests are part of it. With `in_memory` a client has a bounded
-number of answers kept, on a memory file system, and of each only what training needs.
+a trace tells whose it is: neither API keys nor their digests are part of it. With `in_memory` a bounded number of
+a client's answers is kept, on a memory file system, and of each only what training needs.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from core.errors import ConfigError
-from core.generation import Run, Source
+from core.generation import GenerationRequest
 from core.traces.memory_files import EXAMPLE, disk_at, make_private, mark
 from core.traces.reservoir import TraceReservoir
 from core.traces.store import Proposals, Trace, TraceStore
 from core.traces.writer import PendingTraces, TraceQueue, TraceWriter
 from serve_app.config import Traces
-from serve_app.deployments.answer.draft_sessions import DraftSessions
-from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.deployments.telemetry.metrics import Metrics
-from serve_app.http.service import ChoiceRun
+from serve_app.http.ledger import AnswerLedger, by_source
 
-Keep = Callable[[Trace, str | None], None]  # a trace, and who stands for its client
 _MINUTE = 60.0
 
 
@@ -45,16 +43,14 @@ class TraceRecorder:
         self._writer = TraceWriter(store, _waiting(traces), traces.redaction)
         self._metrics = Metrics("traces", gauges=frozenset())
 
-    def recording(
-        self, received: GenerationState, wiring: DraftSessions | None, served: ServedModels
-    ) -> Recording | None:
-        """The recording of a generation that begins now; None if the client does not want it kept."""
-        if not received.request(0).store:
-            return None
-        return Recording(received, wiring, served, self._keep)
-
-    def _keep(self, trace: Trace, owner: str | None) -> None:
-        self._writer.add(_needed(trace) if self._in_memory else trace, owner)
+    def record(
+        self, generation: Generation, choice: int, served: ServedModels, prior: Mapping[str, float] | None
+    ) -> None:
+        """Keep a choice that has finished, unless its client does not want that. `prior` is what the router said."""
+        request = generation.resumed(choice)
+        if request.store:
+            trace = _trace(request, generation.ledger, choice, served, prior)
+            self._writer.add(_needed(trace) if self._in_memory else trace, request.owner)
 
     def counts(self) -> Counter[str]:
         """What was written and dropped. The writer's thread may count meanwhile, so this is a copy."""
@@ -69,70 +65,32 @@ class TraceRecorder:
         self._writer.close()
 
 
-class Recording:
-    """The choices of one generation, each of which becomes a trace when it ends."""
-
-    def __init__(
-        self,
-        received: GenerationState,
-        wiring: DraftSessions | None,
-        served: ServedModels,
-        keep: Keep,
-    ) -> None:
-        self._received = received
-        self._wiring = wiring
-        self._served = served
-        self._keep = keep
-        self._began = time.monotonic()
-        self._tallies: defaultdict[int, Tally] = defaultdict(lambda: Tally(self._elapsed()))
-
-    def take(self, choice_run: ChoiceRun) -> None:
-        """A run has been received."""
-        tally = self._tallies[choice_run.choice]
-        tally.add(choice_run.run)
-        if choice_run.run.finish_reason is not None:
-            self._keep(self._trace(choice_run, tally), self._received.request(choice_run.choice).owner)
-
-    def _trace(self, last: ChoiceRun, tally: Tally) -> Trace:
-        prior = None if self._wiring is None else self._wiring.prior
-        directory = self._served.drafts.get(last.task) if "draft" in tally.sources else None
-        return msgspec.structs.replace(
-            Trace.of(self._received.request(last.choice), ()),
-            task=last.task,
-            prior=None if prior is None else dict(prior),
-            bundle=self._served.version,
-            adapter=None if directory is None else Path(directory).name,
-            proposed=tally.proposed.total(),
-            accepted=tally.accepted.total(),
-            sources=tally.sources,
-            target_passes=tally.passes,
-            first_token_s=tally.first_token_s,
-            total_s=self._elapsed(),
-            ended_at=time.time(),
-        )
-
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._began
-
-
-class Tally:
-    """The counts of one choice; `passes` is without the first run, which the prefill gives."""
-
-    def __init__(self, first_token_s: float) -> None:
-        self.first_token_s = first_token_s
-        self.passes = -1
-        self.proposed: Counter[Source] = Counter()
-        self.accepted: Counter[Source] = Counter()
-
-    def add(self, run: Run) -> None:
-        self.passes += 1
-        if run.proposed:
-            self.proposed[run.source] += run.proposed
-            self.accepted[run.source] += run.accepted
-
-    @property
-    def sources(self) -> dict[str, Proposals]:
-        return {source: Proposals(number, self.accepted[source]) for source, number in self.proposed.items()}
+def _trace(
+    request: GenerationRequest,
+    ledger: AnswerLedger,
+    choice: int,
+    served: ServedModels,
+    prior: Mapping[str, float] | None,
+) -> Trace:
+    entry = ledger.choices[choice]
+    sources = {
+        source: Proposals(counts.proposed, counts.accepted) for source, counts in by_source(entry.lines.items()).items()
+    }
+    directory = served.drafts.get(entry.task) if "draft" in sources else None
+    return msgspec.structs.replace(
+        Trace.of(request, ()),
+        task=entry.task,
+        prior=None if prior is None else dict(prior),
+        bundle=served.version,
+        adapter=None if directory is None else Path(directory).name,
+        proposed=sum(proposals.proposed for proposals in sources.values()),
+        accepted=sum(proposals.accepted for proposals in sources.values()),
+        sources=sources,
+        target_passes=entry.passes,
+        first_token_s=entry.first_at - ledger.began,
+        total_s=(entry.ended_at or entry.first_at) - ledger.began,
+        ended_at=time.time(),
+    )
 
 
 def _waiting(traces: Traces) -> PendingTraces:

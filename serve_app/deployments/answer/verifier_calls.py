@@ -1,4 +1,4 @@
-"""Answers by whichever verifier there is: let in at the door, and resumed at another when a verifier is lost.
+"""Runs from whichever verifier there is: a prompt is admitted, and its answer resumed when a verifier is lost.
 
 The log has a line for each verifier that is lost, and one for each answer that is resumed.
 """
@@ -18,26 +18,32 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from core.generation import Run
-from serve_app.deployments.answer.door import Door, Place
-from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.admission import Admission, Place
+from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.serve_calls import cancel_call, replica_lost, without_traceback
 from serve_app.deployments.answer.started import Started
 from serve_app.deployments.answer.verifier_watch import VerifiersGone, VerifierWatch
-from serve_app.http.service import Overloaded
+from serve_app.http.service import ChoiceRun, Overloaded
 
 MAX_LOSSES = 3  # verifiers lost by one answer; after more it ends, since it may be the cause
 RETRY_AFTER = 0.2  # seconds, four times as long after each loss
 OPEN_WAIT = 300.0  # seconds that an answer which has begun waits while no verifier runs
-REMEMBERED = 64  # lost verifiers, so that each is told once
+MAX_LOGGED = 64  # lost verifiers that are remembered, so that each is logged once
 
 logger = logging.getLogger(__name__)
 
 
 class Companion(Protocol):
-    """What goes beside the calls of an answer: it is told when one has started, and when one has ended."""
+    """What goes beside the calls of an answer. It enters every run in the ledger of the generation."""
 
-    def start(self, started: Started, choices: Sequence[int]) -> None: ...
-    def stop(self) -> None: ...
+    def start(self, started: Started, choices: Sequence[int]) -> None:
+        """A verifier holds the sessions of `choices`."""
+
+    def enter(self, choice: int, run: Run) -> ChoiceRun:
+        """A run has arrived."""
+
+    def stop(self) -> None:
+        """That call has ended, for whatever reason."""
 
 
 class VerifierCalls:
@@ -47,32 +53,30 @@ class VerifierCalls:
         self,
         verifier: DeploymentHandle[Any],
         watch: VerifierWatch,
-        door: Door,
+        admission: Admission,
         wait: float,
         open_wait: float = OPEN_WAIT,
         retry_after: float = RETRY_AFTER,
     ) -> None:
         self._verifier = verifier
         self._watch = watch
-        self._door = door
+        self._admission = admission
         self._wait = wait
         self._open_wait = open_wait
         self._retry_after = retry_after
-        self._lost: deque[str] = deque(maxlen=REMEMBERED)  # their endpoints
+        self._logged: deque[str] = deque(maxlen=MAX_LOGGED)  # endpoints
 
     def place(self) -> AbstractContextManager[Place]:
-        """See `Door.place`."""
-        return self._door.place()
+        """See `Admission.place`."""
+        return self._admission.place()
 
-    async def runs(
-        self, received: GenerationState, place: Place, companion: Companion
-    ) -> AsyncGenerator[tuple[int, Run], None]:
-        """(choice, run) until every choice has finished. Raises `Overloaded`, or why the verifier refuses."""
+    async def runs(self, generation: Generation, place: Place, companion: Companion) -> AsyncGenerator[ChoiceRun, None]:
+        """The runs until every choice has finished. Raises `Overloaded`, or why the verifier refuses."""
         self._watch.begin()
         losses = 0
-        while received.unfinished:
+        while generation.unfinished:
             try:
-                async with aclosing(self._of_one_verifier(received, place, companion)) as runs:
+                async with aclosing(self._of_one_verifier(generation, place, companion)) as runs:
                     async for run in runs:
                         yield run
                 return
@@ -86,47 +90,45 @@ class VerifierCalls:
             place.lose()
 
     async def _of_one_verifier(
-        self, received: GenerationState, place: Place, companion: Companion
-    ) -> AsyncGenerator[tuple[int, Run], None]:
-        await self._until_one_runs(received)
-        choices = received.unfinished
+        self, generation: Generation, place: Place, companion: Companion
+    ) -> AsyncGenerator[ChoiceRun, None]:
+        await self._until_one_runs(generation)
+        choices = generation.unfinished
+        requests = [generation.resumed(choice) for choice in choices]
         handle = self._verifier.options(stream=True)
-        stream = cast(
-            DeploymentResponseGenerator[Any], handle.generate.remote([received.request(choice) for choice in choices])
-        )
+        stream = cast(DeploymentResponseGenerator[Any], handle.generate.remote(requests))
         started: Started | None = None
         try:
             started = cast(Started, await self._watch.unless_gone(anext(stream)))
             place.start()
-            if received.tokens:
-                logger.info("an answer goes on at verifier %s, with %d tokens", _name(started), received.tokens)
-            self._watch.heard()
+            if generation.num_tokens:
+                logger.info("an answer goes on at verifier %s, with %d tokens", _name(started), generation.num_tokens)
+            self._watch.note_sign_of_life()
             companion.start(started, choices)
             async for choice, run in stream:
-                self._watch.heard()
-                received.add(choice, run)
-                yield choice, run
+                self._watch.note_sign_of_life()
+                yield companion.enter(choice, run)
         except RayError as error:
             if started is not None and replica_lost(error):
-                self._tell_loss(started, error)
+                self._log_loss(started, error)
             raise
         finally:
             cancel_call(stream)
             companion.stop()
 
-    async def _until_one_runs(self, received: GenerationState) -> None:
+    async def _until_one_runs(self, generation: Generation) -> None:
         try:
-            await self._watch.until_running(self._open_wait if received.tokens else self._wait)
+            await self._watch.until_running(self._open_wait if generation.num_tokens else self._wait)
         except VerifiersGone as error:
             raise self._unavailable() from error
 
     def _unavailable(self) -> Overloaded:
         return Overloaded("no verifier is running; try again later", retry_after_s=max(1, math.ceil(self._wait)))
 
-    def _tell_loss(self, started: Started, error: RayError) -> None:
+    def _log_loss(self, started: Started, error: RayError) -> None:
         endpoint = _name(started)
-        if endpoint not in self._lost:
-            self._lost.append(endpoint)
+        if endpoint not in self._logged:
+            self._logged.append(endpoint)
             logger.warning("verifier %s is lost (%s); its answers go on at another", endpoint, type(error).__name__)
 
     async def _pause(self, error: RayError, losses: int) -> None:

@@ -1,7 +1,7 @@
-"""Whether a verifier runs, as an ingress replica sees it: each that Serve lists is asked once a second.
+"""Which verifiers there are, and whether one runs: each that Serve lists is probed once a second.
 
-The question needs no slot of a verifier and is answered beside its passes, so a busy one is never taken for a lost one.
-Serve alone may list a verifier for minutes after its node is gone.
+A probe needs no place in a verifier and is answered beside its passes, so a busy verifier never counts as lost. Serve
+alone may list a verifier for minutes after its node is gone.
 """
 
 from __future__ import annotations
@@ -10,19 +10,38 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from ray.exceptions import RayError
+from ray.serve.handle import DeploymentHandle
+from ray.serve.request_router import RequestRouter, RunningReplica
 
 from serve_app.http.disconnect import cancelled
 
-PERIOD = 1.0  # seconds between two rounds of questions, and for an answer to each
+PERIOD = 1.0  # seconds between two rounds of probes, and for an answer to each
 PERIOD_OF_OUTAGE = 0.25
 MISSES = 3  # rounds without an answer after which no verifier runs
 
 Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
+
+_routers: WeakValueDictionary[str, RequestRouter] = WeakValueDictionary()  # of this process, by application
+
+
+def note_router(router: RequestRouter) -> None:
+    """The router has been made in this process."""
+    _routers[router.app_name] = router
+
+
+def listed_verifiers(handle: DeploymentHandle[Any]) -> Sequence[RunningReplica]:
+    """Those that Serve lists as running, as far as this process knows yet; a dead one may be among them."""
+    router = _routers.get(handle.app_name)
+    if router is None:
+        handle.options(stream=True)  # which makes the router, if this is the first use of the handle
+        return ()
+    return list(router.curr_replicas.values())
 
 
 class Replica(Protocol):
@@ -36,7 +55,7 @@ class VerifiersGone(Exception):
 
 
 class VerifierWatch:
-    """Asks the `listed` verifiers while it is used. `clock` gives seconds; `period` is that of the questions."""
+    """Probes the `listed` verifiers while it is used. `clock` gives seconds; `period` is that of the probes."""
 
     def __init__(
         self,
@@ -51,7 +70,7 @@ class VerifierWatch:
         self._gone.set()
         self._misses = 0
         self._lost_at: float | None = None  # when the last verifier was lost; None while one runs, and at the start
-        self._asking: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> bool:
@@ -59,17 +78,17 @@ class VerifierWatch:
         return self._running.is_set()
 
     @property
-    def listed(self) -> int:
+    def num_listed(self) -> int:
         """How many Serve lists."""
         return len(self._listed())
 
     def begin(self) -> None:
-        """Start to ask, unless it is done already."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask_forever())
+        """Start to probe, unless that is running already."""
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe_forever())
 
-    def heard(self) -> None:
-        """A verifier has sent something, so silence has another reason. What a dead one had sent is no sign of life."""
+    def note_sign_of_life(self) -> None:
+        """A verifier has sent something, which resets the misses. It does not revive a verifier that counts as lost."""
         self._misses = 0
 
     async def until_running(self, patience: float) -> None:
@@ -92,23 +111,23 @@ class VerifierWatch:
         finally:
             await cancelled(working, watching)
 
-    async def _ask_forever(self) -> None:
+    async def _probe_forever(self) -> None:
         while True:
-            begun = self._clock()
-            await self.ask()
+            began = self._clock()
+            await self.probe()
             period = self._period if self.running else min(self._period, PERIOD_OF_OUTAGE)
-            await asyncio.sleep(begun + period - self._clock())
+            await asyncio.sleep(began + period - self._clock())
 
-    async def ask(self) -> None:
-        """One round of questions."""
+    async def probe(self) -> None:
+        """One round of probes."""
         answers = await asyncio.gather(*(self._answer(replica) for replica in self._listed()))
         if any(answers):
             self._misses = 0
-            self._found()
+            self._note_running()
             return
         self._misses += 1
         if self.running and (self._misses >= MISSES or not any(answer is None for answer in answers)):
-            self._lost()
+            self._note_lost()
 
     async def _answer(self, replica: Replica) -> bool | None:
         """True for an answer, False if the replica is dead, None if it is silent."""
@@ -121,14 +140,14 @@ class VerifierWatch:
             return None
         return True
 
-    def _found(self) -> None:
+    def _note_running(self) -> None:
         self._running.set()
         self._gone.clear()
         if self._lost_at is not None:
             logger.warning("a verifier runs again after %.1f s", self._clock() - self._lost_at)
             self._lost_at = None
 
-    def _lost(self) -> None:
+    def _note_lost(self) -> None:
         self._running.clear()
         self._gone.set()
         self._lost_at = self._clock()

@@ -1,4 +1,4 @@
-"""Builds what a bundle adds to a service: an application per draft pool, and one for the router.
+"""Builds what a bundle adds to a service: applications of draft pools and a router, with replicas or autoscaling.
 
 `serve.run` restarts every replica of the application it changes. So pools and routers, being applications of their own,
 come and go while everything else keeps serving, and those of two bundles serve beside each other.
@@ -11,15 +11,14 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from ray import serve
-from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
 from ray.serve import Application, RunTarget
 
 from core.errors import ConfigError
 from serve_app.config import Actors, router_application
 from serve_app.deployments.actors.draft_pool import DraftPool
 from serve_app.deployments.actors.task_router import TaskRouter
-from serve_app.deployments.deploy import replica_port
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.ray_private import setup_hook
 
 DRAIN_SECONDS = 60.0  # longer than a generation takes, so that downscaling cuts none off
 HEALTH_SECONDS = 1.0  # Serve replaces a replica after three failed checks in a row
@@ -28,12 +27,11 @@ QUIET = {"enable_access_log": False}  # an access log writes a line per request 
 # another thread. That loop took 7 % of the time per token of the benchmark's target on two cores.
 # Handles made in a replica, those of pools and router, call over gRPC. Bound handles, that of the verifier, use Ray's
 # actor calls like the process that deploys.
-# Ray calls the hook in each replica's process; it has a public name for one of all processes of a job only.
 ENVIRONMENT = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
-    WORKER_PROCESS_SETUP_HOOK_ENV_VAR: f"{replica_port.__name__}.{replica_port.narrow.__name__}",
+    **setup_hook(),
 }
 
 

@@ -1,13 +1,12 @@
-"""The rollout: takes up new bundles in a running service, judges them, and goes back to the one before if one is worse.
+"""The deployment that takes up new bundles, canaries first if so configured, and goes back from those that do worse.
 
-A new bundle's pools and router start beside those that serve. Then ingress replicas begin answers with it: a share of
-them during a canary, else all. Answers that run keep what they began with, and what nothing uses any more ends. The
-answers of the new bundle are its trial (`core.bundle.trial`), unless it has proven itself before. Nothing of this shows
-in an answer, since answers do not depend on drafts.
+What is to be done is decided in `core.rollout`. This actor performs it: a new bundle's pools and router start beside
+those that serve, then ingress replicas begin answers with it. Answers that run keep what they began with, and what
+nothing uses any more ends. Nothing of this shows in an answer, since answers do not depend on drafts.
 
-Ingress replicas ask for the plan every second (`follow`), so they go on if the rollout is lost. What it must remember
-is in the store of the Ray cluster, and lasts as long as the service does. Which bundles are live, blocked or proven is
-in their directory, for all services.
+Ingress replicas ask for the plan every second (`follow`), so they go on if this replica is lost. Its state is in the
+store of the Ray cluster, and lasts as long as the service does. Which bundles are live, blocked or proven is in their
+directory, for all services.
 """
 
 from __future__ import annotations
@@ -15,323 +14,227 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import ray.cloudpickle as pickle
-from ray.experimental import internal_kv
-
 from core.bundle import store
 from core.bundle.proven import is_proven, prove
-from core.bundle.trial import ALL, FEWEST, Answer, Record, Records, Trial, Worse
 from core.errors import ConfigError
-from serve_app.deployments.deploy.running_applications import NotStarted, end_all_but, start
-from serve_app.deployments.models.plan import Heard, Plan
+from core.rollout.events import (
+    AllFollow,
+    AnswerEnded,
+    Block,
+    BlockingEnded,
+    Deploy,
+    Effect,
+    EndOthers,
+    Event,
+    GoLive,
+    GoLiveEnded,
+    Looked,
+    NotStarted,
+    Prove,
+    Release,
+    Start,
+    Started,
+    Version,
+)
+from core.rollout.state import RolloutState, first_state, todo
+from core.rollout.step import Rules, step
+from core.rollout.trial import FEWEST
+from serve_app.deployments.deploy.bundle_pools import PoolsNotRunning, end_all_but, start
+from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels, bundle_root, with_version
 from serve_app.deployments.telemetry.replica_log import log_into_replica
-from serve_app.deployments.telemetry.rollout_report import NONE, RolloutReport, State
+from serve_app.deployments.telemetry.reports import RolloutReport
+from serve_app.ray_private import load_value, store_value
 
-FORGOTTEN = 30.0  # seconds after which an ingress replica that says nothing is taken to be gone
+SILENCE = 30.0  # seconds after which an ingress replica that says nothing is gone
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What outlasts a replica of the rollout: all that it has learnt, but for the last answers (`FEWEST` at most)."""
+class StoredRollout:
+    """What outlasts a replica of the rollout: its state, but for the last answers (`FEWEST` at most)."""
 
+    state: RolloutState
     plan: Plan
-    trial: Trial | None
-    before: ServedModels | None
-    records: Records
-    refused: frozenset[str]
+    models: dict[Version, ServedModels]
 
 
 class Rollout:
-    """The one replica of the rollout. `deployment` names this deployment of the service in the cluster's store.
-
-    What takes time is done by one task, `_work`, which begins before anything is awaited. So two bundles are never
-    taken up at a time.
-    """
+    """The one replica of the rollout. `deployment` names this deployment of the service in the cluster's store."""
 
     def __init__(self, served: ServedModels, deployment: str) -> None:
         log_into_replica()
-        self._root = bundle_root(served.config)
-        self._config = served.config
-        self._key = f"taskspec-rollout-{deployment}".encode()
-        self._plan = Plan(time.time_ns(), served)
-        self._records = Records()  # of the bundle to go back to
-        self._trial: Trial | None = None
-        self._before: ServedModels | None = None  # that bundle while there is a trial; else it is the one that serves
-        self._refused: set[str] = set()  # versions that could not be taken up, were ended or rolled back
-        self._last = ""
-        self._heard: dict[str, tuple[float, Heard]] = {}
-        self._work: asyncio.Task[None] | None = None
-        self._doing: State | None = None
-        self._cleaning: asyncio.Task[None] | None = None
-        self._looked_at = self._clean_from = -float("inf")
-        self._unkept = 0  # answers since this was last kept
-        kept: bytes | None = internal_kv._internal_kv_get(self._key)
-        if kept is not None:
-            self._resume(pickle.loads(kept))
-        else:
-            self._prove()
+        self._config, self._root = served.config, bundle_root(served.config)
+        rollout = served.config.rollout
+        self._every_s = rollout.every_s
+        self._rules = Rules(rollout.follow, rollout.canary, rollout.canary_answers, rollout.trial_answers)
+        self._key = f"taskspec-rollout-{deployment}"
+        self._unstored = 0  # answers
+        self._followers: dict[str, tuple[float, FollowerReport]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Task[None] | None = None
+        self._looked_at = -float("inf")
+        first = first_state(Release(served.version, served.router), store.live_version(self._root))
+        stored: StoredRollout | None = load_value(self._key)
+        now = stored or StoredRollout(first, Plan(time.time_ns(), served), {served.version: served})
+        self._state, self._plan, self._models = now.state, now.plan, dict(now.models)
+        self._resuming = stored is not None
+        # After a loss nothing is ended until all ingress replicas were heard again.
+        self._end_from = time.monotonic() + SILENCE if self._resuming else -float("inf")
+        if not self._resuming:
+            self._perform(todo(first))
 
-    async def follow(self, heard: Heard) -> Plan | None:
-        """Called by ingress replicas: takes what they tell, and returns the plan if they follow another one."""
-        self._heard[heard.replica] = time.monotonic(), heard
-        for version, answer in heard.answers:
-            self._observe(version, answer)
-        self._unkept += len(heard.answers)
-        if self._unkept >= FEWEST:
-            self._keep()
-        return None if heard.plan == self._plan.number else self._plan
+    async def follow(self, report: FollowerReport) -> Plan | None:
+        """Called by ingress replicas: takes what they report, and returns the plan if they follow another one."""
+        self._resume()
+        self._followers[report.replica] = time.monotonic(), report
+        for version, answer in report.answers:
+            self._take(AnswerEnded(version, answer))
+        return None if report.plan == self._plan.number else self._plan
 
     async def deploy(self, version: str, share: float, force: bool) -> str:
         """Begin to take up a bundle; returns that in words. `share` is that of a canary, 0 for none.
 
-        One that has served before, or is forced, is not on trial but as a canary: somebody goes back to it.
-
         Raises `ConfigError` if it is blocked and not forced, or if another one is being taken up, or is on trial in the
         way of a canary.
         """
-        candidate, now = self._plan.candidate, self._plan.served
-        if self._working():
-            raise ConfigError("another bundle is being taken up; wait until `taskspec status` does not say so")
-        if version == (now.version or NONE):
-            return self._stay()
-        if candidate is not None and version == candidate.version:
-            return self._reshare(candidate, share)
-        if candidate is not None:
-            raise ConfigError(
-                f"bundle {candidate.version} is a canary. Deploy it to every prompt, or end it with "
-                f"`taskspec bundles deploy {now.version or NONE}`."
-            )
-        if share and self._trial is not None:
-            raise ConfigError(f"bundle {now.version} is on trial; wait until it has passed, or leave --canary out")
-        reason = store.blocked(self._root).get(version)
-        if reason is not None and not force:
-            raise ConfigError(f"bundle {version} is blocked: {reason}.\nWrite --force to deploy it all the same.")
-        trial = share > 0.0 or not (force or self._is_proven(version))
-        self._begin("starting", self._take_up(version, share, trial=trial))
-        return f"bundle {version} is being taken up"
+        self._resume()
+        live, reason = store.live_version(self._root), store.blocked(self._root).get(version)
+        self._take(Deploy(version, share, force, live, is_proven(self._root, version), reason))
+        return self._state.last
 
     def report(self) -> RolloutReport:
         """What `taskspec status` shows."""
+        state = self._state
+        served, candidate, share = state.split
         return RolloutReport(
-            self._plan.served.version,
-            None if self._plan.candidate is None else self._plan.candidate.version,
-            self._plan.share,
-            self._state,
-            self._last,
-            dict((self._trial.records if self._trial else self._records).found),
-            dict(self._trial.references) if self._trial else {},
+            served,
+            candidate,
+            share,
+            state.name,
+            state.last,
+            dict(state.stats),
+            dict(state.references),
             store.blocked(self._root),
         )
 
     async def check_health(self) -> None:
         """Serve calls this every second: the time to look for a new bundle, and to end what nothing uses."""
+        self._resume()
         now = time.monotonic()
-        self._heard = {name: (at, heard) for name, (at, heard) in self._heard.items() if now - at < FORGOTTEN}
-        if self._config.rollout.follow and now - self._looked_at >= self._config.rollout.every_s:
+        self._followers = {name: (at, report) for name, (at, report) in self._followers.items() if now - at < SILENCE}
+        if now - self._looked_at >= self._every_s:
             self._looked_at = now
-            self._look()
-        idle = not self._working() and (self._cleaning is None or self._cleaning.done())
-        if idle and self._followed() and now >= self._clean_from:
-            self._cleaning = asyncio.create_task(end_all_but(self._plan.applications))
+            live = store.live_version(self._root)
+            proven = live is not None and is_proven(self._root, live)
+            self._take(Looked(live, proven, store.blocked(self._root)))
+        if self._all_follow() and now >= self._end_from:
+            self._take(AllFollow())
 
-    @property
-    def _state(self) -> State:
-        if self._doing is not None:
-            return self._doing
-        return "canary" if self._plan.candidate else "trial" if self._trial else "steady"
+    def _resume(self) -> None:
+        """Perform what the replica before left under way, which needs the event loop."""
+        if self._resuming:
+            self._resuming = False
+            self._perform(todo(self._state))
 
-    @property
-    def _on_trial(self) -> ServedModels:
-        return self._plan.candidate or self._plan.served
+    def _take(self, event: Event) -> None:
+        before = self._state
+        self._state, effects = step(before, event, self._rules)
+        if self._state.last != before.last:
+            logger.info("%s", self._state.last)
+        if self._state.split != before.split:
+            served, candidate, share = self._state.split
+            self._plan = Plan(time.time_ns(), self._models[served], self._models[candidate] if share else None, share)
+        counted = isinstance(event, AnswerEnded) and not effects and self._state.last == before.last
+        self._unstored += counted
+        if self._unstored >= FEWEST or (self._state != before and not counted):
+            self._store()
+        self._perform(effects)
 
-    @property
-    def _base(self) -> ServedModels:
-        """The bundle that one on trial is held to, and that is gone back to; without a trial the one that serves."""
-        return self._before or self._plan.served
-
-    def _is_proven(self, version: str) -> bool:
-        return version == self._base.version or is_proven(self._root, version)
-
-    def _look(self) -> None:
-        """Take up the live bundle of the directory, if it is another one. A canary or a trial ends without a result."""
-        version = store.live_version(self._root)
-        if version is None or self._working() or version in self._plan.versions | self._refused:
-            return
-        trial = not self._is_proven(version)
-        self._begin("starting", self._take_up(version, self._config.rollout.canary if trial else 0.0, trial=trial))
-
-    def _working(self) -> bool:
-        return self._work is not None and not self._work.done()
-
-    def _begin(self, doing: State, work: Coroutine[Any, Any, None]) -> None:
-        self._doing = doing
-        self._work = asyncio.create_task(self._guarded(work))
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    def _store(self) -> None:
+        self._unstored = 0
+        versions = {*self._state.in_use, self._state.base}
+        self._models = {version: models for version, models in self._models.items() if version in versions}
         try:
-            await work
-        except Exception as error:  # whatever Serve or the disk raises, the service goes on with what it has
-            logger.exception("rollout")
-            self._last = f"failed: {error}"
-        finally:
-            self._doing = None
-
-    async def _take_up(self, version: str, share: float, *, trial: bool) -> None:
-        self._say(f"bundle {version}: its pools are starting")
-        live = store.live_version(self._root)
-        try:
-            served = await asyncio.to_thread(with_version, self._config, version)
-            await start(served, await self._in_use())
-        except (ConfigError, NotStarted) as error:
-            self._refused.add(version)
-            self._keep()
-            self._say(f"bundle {version} is not served: {error}")
-            return
-        self._refused.discard(version)
-        if share and self._base.version != self._plan.served.version:
-            with suppress(NotStarted):  # its pools ended when every prompt went to the bundle on trial
-                await start(self._base, await self._in_use())
-        base, references = self._base, self._references(served)
-        if not trial and version != base.version:
-            self._records = Records()
-        self._trial, self._before = (Trial(references), base) if trial else (None, None)
-        if not share:
-            await self._go_over(served, live)
-            return
-        self._go(Plan(time.time_ns(), base, served, share))
-        self._say(f"bundle {version} has {share:.0%} of the prompts")
-
-    async def _in_use(self) -> set[str]:
-        """The applications of the plan. Others may be started from now on: none is being ended."""
-        if self._cleaning is not None:
-            await asyncio.wait([self._cleaning])
-        return self._plan.applications
-
-    async def _go_over(self, served: ServedModels, live: str | None) -> None:
-        """Every prompt goes to this bundle from now on, and it is made live, unless another one is by now."""
-        self._go(Plan(time.time_ns(), served))
-        self._say(f"bundle {served.version} serves every prompt")
-        if self._trial is None:
-            self._prove()
-        if store.live_version(self._root) == live != served.version:
-            await asyncio.to_thread(store.go_live, self._root, str(served.version))
-
-    def _stay(self) -> str:
-        """Keep to the bundle that serves; a canary ends, and is not live any more."""
-        now, candidate = self._plan.served.version, self._plan.candidate
-        if candidate is None:
-            return f"bundle {now or NONE} serves already"
-        self._trial, self._before = None, None
-        self._refused.add(str(candidate.version))
-        self._go(Plan(time.time_ns(), self._plan.served))
-        self._say(f"the canary of bundle {candidate.version} was ended")
-        if now is not None and store.live_version(self._root) == candidate.version:
-            self._begin("going back", asyncio.to_thread(store.go_live, self._root, now))
-        return self._last
-
-    def _reshare(self, candidate: ServedModels, share: float) -> str:
-        if not share:
-            self._begin("starting", self._go_over(candidate, store.live_version(self._root)))
-            return f"bundle {candidate.version} goes from a canary to every prompt"
-        self._go(Plan(time.time_ns(), self._plan.served, candidate, share))
-        self._say(f"bundle {candidate.version} has {share:.0%} of the prompts")
-        return self._last
-
-    def _references(self, served: ServedModels) -> dict[str, Record]:
-        """What a new bundle is held to; by task only if prompts are routed as before.
-
-        One that replaces another on trial is held to the same, or else drafts could get worse little by little.
-        """
-        known = self._records.references()
-        return known if served.router == self._base.router else {ALL: known[ALL]} if ALL in known else {}
-
-    def _observe(self, version: str | None, answer: Answer) -> None:
-        candidate, limits = self._plan.candidate, self._config.rollout
-        if version == self._plan.served.version == self._base.version:
-            self._records.add(answer)
-            references = {} if candidate is None else self._references(candidate)
-            if references and self._trial is not None and not self._trial.references:
-                self._trial = Trial(references)  # till now there was nothing to hold the canary to
-        trial = self._trial
-        if trial is None or version != self._on_trial.version:
-            return
-        worse = trial.observe(answer)
-        if self._working():
-            return
-        if worse is not None:
-            self._begin("going back", self._go_back(worse))
-        elif candidate is not None and trial.answers >= limits.canary_answers:
-            self._begin("starting", self._go_over(candidate, store.live_version(self._root)))
-        elif candidate is None and trial.answers >= limits.trial_answers:
-            self._pass(trial)
-
-    def _pass(self, trial: Trial) -> None:
-        self._records, self._trial, self._before = trial.records, None, None
-        self._go(self._plan)
-        self._prove()
-        how = f"has passed its trial of {trial.answers} answers"
-        if not trial.references:
-            how = f"serves every prompt, not judged: the one before had fewer than {FEWEST} drafted answers"
-        self._say(f"bundle {self._plan.served.version} {how}")
-
-    async def _go_back(self, worse: Worse) -> None:
-        """Block the bundle on trial, and serve the one before."""
-        version, base = str(self._on_trial.version), self._base
-        self._say(f"bundle {version} is rolled back: {worse}")
-        self._refused.add(version)
-        self._keep()
-        work = asyncio.to_thread(store.block, self._root, version, str(worse))
-        blocking = asyncio.gather(work, return_exceptions=True)  # at once; but who publishes may hold the lock for long
-        with suppress(NotStarted):  # answers without drafts are slower and as good
-            await start(base, await self._in_use())
-        self._trial, self._before = None, None
-        self._go(Plan(time.time_ns(), base))
-        [error] = await blocking
-        how = "is blocked" if error is None else f"could not be blocked ({error})"
-        self._say(f"bundle {version} was rolled back and {how}: {worse}")
-
-    def _followed(self) -> bool:
-        """Whether every ingress replica follows the plan, and no answer uses another bundle."""
-        heard = [heard for _, heard in self._heard.values()]
-        return bool(heard) and all(
-            one.plan == self._plan.number and one.running <= self._plan.versions for one in heard
-        )
-
-    def _prove(self) -> None:
-        """Remember in the directory that the bundle that serves has no need of a trial any more."""
-        if self._plan.served.version is not None:
-            try:
-                prove(self._root, self._plan.served.version)
-            except OSError as error:  # read-only, as that of an installed package may be: only a trial more some day
-                logger.warning("bundle %s is not noted as proven: %s", self._plan.served.version, error)
-
-    def _go(self, plan: Plan) -> None:
-        """Follow this plan from now on, and keep it."""
-        self._plan = plan
-        self._keep()
-
-    def _keep(self) -> None:
-        self._unkept = 0
-        kept = Kept(self._plan, self._trial, self._before, self._records, frozenset(self._refused))
-        try:
-            internal_kv._internal_kv_put(self._key, pickle.dumps(kept), overwrite=True)
+            store_value(self._key, StoredRollout(self._state, self._plan, self._models))
         except Exception:  # the head of the cluster is lost for now: the next time
             logger.exception("the store of the cluster")
 
-    def _resume(self, kept: Kept) -> None:
-        """Go on after this replica was lost."""
-        self._plan, self._trial, self._before = kept.plan, kept.trial, kept.before
-        self._records, self._refused = kept.records, set(kept.refused)
-        self._clean_from = time.monotonic() + FORGOTTEN  # until all ingress replicas were heard again
+    def _perform(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case Start(version, others):
+                    self._begin(self._start(version, others))
+                case Block(version, reason):
+                    self._begin(self._block(version, reason))
+                case GoLive(version, instead_of):
+                    self._begin(self._go_live(version, instead_of))
+                case Prove(version):
+                    self._prove(version)
+                case EndOthers() if self._ending is None or self._ending.done():
+                    self._ending = self._begin(end_all_but(self._plan.applications))
 
-    def _say(self, what: str) -> None:
-        self._last = what
-        logger.info("%s", what)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)  # the event loop itself keeps no reference
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _start(self, version: Version, others: tuple[Version, ...]) -> None:
+        try:
+            served = self._models.get(version) or await asyncio.to_thread(with_version, self._config, str(version))
+            await self._run_pools(served)
+            for other in others:
+                with suppress(PoolsNotRunning):  # answers without drafts are slower and as good
+                    await self._run_pools(self._models[other])
+            reason = store.blocked(self._root).get(str(version))
+        except Exception as error:  # whatever Serve or the disk raises, the service goes on with what it has
+            logger.warning("bundle %s does not start", version, exc_info=True)
+            self._take(NotStarted(version, str(error), final=isinstance(error, ConfigError | PoolsNotRunning)))
+            return
+        self._models[version] = served
+        self._take(Started(Release(version, served.router), reason))
+
+    async def _run_pools(self, served: ServedModels) -> None:
+        """None is being ended meanwhile, so those of the plan need not be waited for."""
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+        await start(served, self._plan.applications)
+
+    async def _block(self, version: str, reason: str) -> None:
+        self._take(BlockingEnded(await _error_of(store.block, self._root, version, reason)))
+
+    async def _go_live(self, version: str, instead_of: Version) -> None:
+        error = None
+        if store.live_version(self._root) == instead_of:
+            error = await _error_of(store.go_live, self._root, version)
+        self._take(GoLiveEnded(store.live_version(self._root), error))
+
+    def _prove(self, version: str) -> None:
+        try:
+            prove(self._root, version)
+        except OSError as error:  # read-only, as that of an installed package may be: only a trial more some day
+            logger.warning("bundle %s is not noted as proven: %s", version, error)
+
+    def _all_follow(self) -> bool:
+        """Whether every ingress replica follows the plan, and no answer uses another bundle."""
+        reports = [report for _, report in self._followers.values()]
+        return bool(reports) and all(
+            report.plan == self._plan.number and report.running <= self._plan.versions for report in reports
+        )
+
+
+async def _error_of(work: Callable[..., None], *arguments: object) -> str | None:
+    """Do it in a thread, as who publishes may hold the lock for long; why it failed, if it did."""
+    try:
+        await asyncio.to_thread(work, *arguments)
+    except Exception as error:  # whatever the disk raises, the service goes on
+        logger.exception("the directory of bundles")
+        return str(error)
+    return None

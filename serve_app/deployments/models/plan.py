@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.bundle.trial import Answer
-from core.generation import Run
+from core.rollout.trial import JudgedAnswer
 from serve_app.deployments.models.served_models import ServedModels
 
 
@@ -34,29 +31,12 @@ class Plan:
         return self.served.applications | (self.candidate.applications if self.candidate else set())
 
 
-class Heard(NamedTuple):
-    """What an ingress replica tells: the number of the plan it follows, 0 if none; the versions that running answers
-    use; and the answers that ended since it last told, by version."""
+class FollowerReport(NamedTuple):
+    """What an ingress replica reports: the number of the plan that it follows, 0 if none; the versions that running
+    answers use; and by version the answers that ended since its last report, None for one that no draft proposed for.
+    """
 
     replica: str
     plan: int
     running: frozenset[str | None]
-    answers: list[tuple[str | None, Answer]]
-
-
-class Judged:
-    """Counts of one generation: what the target judged of the drafts for each choice."""
-
-    def __init__(self) -> None:
-        self._judged: Counter[int] = Counter()
-        self._accepted: Counter[int] = Counter()
-
-    def take(self, choice: int, run: Run) -> None:
-        if run.source == "draft" and run.proposed:
-            self._judged[choice] += run.accepted + (run.accepted < run.proposed)
-            self._accepted[choice] += run.accepted
-
-    def answers(self, prior: Mapping[str, float]) -> list[Answer]:
-        """One for each choice that a draft proposed for; the router said this of the prompt."""
-        task = max(prior, key=lambda name: prior[name])
-        return [Answer(task, judged, self._accepted[choice]) for choice, judged in self._judged.items()]
+    answers: list[tuple[str | None, JudgedAnswer | None]]

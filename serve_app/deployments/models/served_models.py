@@ -12,12 +12,12 @@ from pathlib import Path
 
 from core.bundle.manifest import Manifest
 from core.bundle.store import Bundle, open_live, open_version
+from core.draft_key import GENERAL, DraftKey
 from core.errors import ConfigError
 from core.model.loader import public_name
 from core.model_names import locate
-from core.tasks import GENERAL
 from core.text.vocabulary import digest
-from serve_app.config import ServiceConfig, draft_name, pool_application, router_application
+from serve_app.config import ServiceConfig, draft_key, pool_application, router_application
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ class ServedModels:
     version: str | None = None
     controls: Mapping[str, str | None] = field(default_factory=lambda: {GENERAL: None})
 
+    def key(self, task: str) -> DraftKey:
+        """The draft that serves the task."""
+        return draft_key(task, self.drafts[task])
+
     def pool(self, task: str) -> str:
         """The application of the task's pool."""
-        return pool_application(task, self.drafts[task])
-
-    def draft_name(self, task: str) -> str:
-        """How the verifier knows the draft of the task's pool."""
-        return draft_name(task, self.drafts[task])
+        return pool_application(self.key(task))
 
     @property
     def applications(self) -> set[str]:

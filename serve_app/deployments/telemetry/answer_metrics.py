@@ -1,111 +1,113 @@
 """What answers bring and how long they take, by task and bundle version, as Ray metrics of an ingress replica.
 
-Counters are of tokens, by the source of the proposals: exported at every health check. Histograms are of seconds: of an
-answer that has finished, one value each, observed when it does (about 4 us a value). An answer is one choice.
+Counters are of tokens, by the source of the proposals, and of moves: exported at every health check. Histograms are of
+seconds: of an answer that has finished, one value each, observed when it does. An answer is one choice.
 """
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ray.serve import metrics
 
-from core.generation import Run
-from serve_app.config import draft_name
-from serve_app.http.service import ChoiceRun
+from core.draft_key import DraftKey
+from serve_app.config import draft_key, pool_application
+from serve_app.deployments.models.served_models import ServedModels
+from serve_app.http.ledger import AnswerLedger, TokenCounts, Totals
 
 NONE = "none"  # the source of a pass without proposals; the version where no bundle is served
 FIRST_TOKEN_BOUNDS = [0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0, 10.0, 30.0]
 PER_TOKEN_BOUNDS = [0.001, 0.0015, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0]
 ANSWER_BOUNDS = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0]
 
-Clock = Callable[[], float]
-
 
 class Passes(NamedTuple):
-    """The target passes that a count is of: task and version of the draft, and whose proposals were verified."""
+    """The target passes that a count is of: the draft, the version of its bundle, and whose proposals were verified."""
 
-    task: str
+    draft: DraftKey
     version: str
     source: str
 
 
-@dataclass(slots=True)
-class Tokens:
-    """Numbers of tokens."""
+class Move(NamedTuple):
+    """The tasks between whose drafts answers move."""
 
-    tokens: int = 0
-    proposed: int = 0
-    accepted: int = 0
+    origin: str
+    destination: str
 
 
 class AnswerMetrics:
-    """`taskspec_answer_*`. `clock` gives seconds."""
+    """`taskspec_answer_*` and `taskspec_ingress_moves`, read from the ledgers of answers, those that run included."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        by_passes: Any = Passes._fields  # Ray's annotation admits one tag, its code any number
+    def __init__(self) -> None:
         self._counters = {
-            name: metrics.Counter(f"taskspec_answer_{name}", tag_keys=by_passes)
+            name: _counter(f"taskspec_answer_{name}", "task", "version", "source")
             for name in ("tokens", "proposed", "accepted")
         }
-        self.first_token = _histogram("time_to_first_token_seconds", FIRST_TOKEN_BOUNDS)
-        self.per_token = _histogram("time_per_token_seconds", PER_TOKEN_BOUNDS)
-        self.whole = _histogram("seconds", ANSWER_BOUNDS)
-        self._clock = clock
-        self._counted: defaultdict[Passes, Tokens] = defaultdict(Tokens)
-        self._exported: defaultdict[Passes, Tokens] = defaultdict(Tokens)
+        self._moves = _counter("taskspec_ingress_moves", "from", "to")
+        self._first_token = _histogram("time_to_first_token_seconds", FIRST_TOKEN_BOUNDS)
+        self._per_token = _histogram("time_per_token_seconds", PER_TOKEN_BOUNDS)
+        self._whole = _histogram("seconds", ANSWER_BOUNDS)
+        self._open: dict[AnswerLedger, ServedModels] = {}
+        self._closed: Totals[Passes] = Totals()
+        self._exported: dict[Passes, TokenCounts] = {}
+        self._exported_moves: Counter[Move] = Counter()
 
-    def begin(self) -> AnswerTimes:
-        """The answers of a generation that begins now."""
-        return AnswerTimes(self, self._clock)
+    def begin(self, ledger: AnswerLedger, served: ServedModels) -> None:
+        """An answer begins with the drafts of these models."""
+        self._open[ledger] = served
 
-    def count(self, task: str, version: str, run: Run) -> None:
-        counted = self._counted[Passes(task, version, run.source if run.proposed else NONE)]
-        counted.tokens += len(run.tokens)
-        counted.proposed += run.proposed
-        counted.accepted += run.accepted
+    def end(self, ledger: AnswerLedger) -> None:
+        """Nothing is entered in the ledger any more."""
+        self._closed.add(_entries(ledger, self._open.pop(ledger)))
 
-    def export(self) -> None:
-        """Export what was counted since the last time."""
-        for passes, counted in self._counted.items():
-            exported, tags = self._exported[passes], passes._replace(task=_tag(passes.task))._asdict()
+    def observe(self, ledger: AnswerLedger, choice: int, version: str | None) -> None:
+        """A choice has finished."""
+        entry = ledger.choices[choice]
+        ended_at = entry.first_at if entry.ended_at is None else entry.ended_at
+        tags = {"task": _tag(entry.task), "version": version or NONE}
+        self._first_token.observe(entry.first_at - ledger.began, tags)
+        self._whole.observe(ended_at - ledger.began, tags)
+        if entry.tokens_of_passes:
+            self._per_token.observe((ended_at - entry.first_at) / entry.tokens_of_passes, tags)
+
+    def by_pool(self) -> Totals[str]:
+        """The passes that drafts proposed for, by the application of their pool."""
+        passes = self._totals().items()
+        return Totals((pool_application(key.draft), counts) for key, counts in passes if key.source == "draft")
+
+    def export(self, moves: Counter[Move]) -> None:
+        """Export what was counted since the last time; `moves` are all so far."""
+        for passes, counts in self._totals().items():
+            before = self._exported.get(passes, TokenCounts())
+            tags = {"task": passes.draft.task, "version": passes.version, "source": passes.source}
             for name, counter in self._counters.items():
-                if (more := getattr(counted, name) - getattr(exported, name)) > 0:
+                if (more := getattr(counts, name) - getattr(before, name)) > 0:
                     counter.inc(more, tags)
-                    setattr(exported, name, getattr(counted, name))
+            self._exported[passes] = counts
+        for move, number in (moves - self._exported_moves).items():
+            origin, destination = (pool_application(draft_key(task)) for task in move)
+            self._moves.inc(number, {"from": origin, "to": destination})
+        self._exported_moves = moves.copy()
+
+    def _totals(self) -> Totals[Passes]:
+        """Copies, which no later run changes."""
+        totals = Totals(self._closed.items())
+        for ledger, served in self._open.items():
+            totals.add(_entries(ledger, served))
+        return totals
 
 
-class AnswerTimes:
-    """The answers of one generation: what their runs hold, and when they arrive."""
+def _entries(ledger: AnswerLedger, served: ServedModels) -> Iterator[tuple[Passes, TokenCounts]]:
+    for line, counts in ledger.lines:
+        yield Passes(served.key(line.task), served.version or NONE, line.source or NONE), counts
 
-    def __init__(self, answers: AnswerMetrics, clock: Clock) -> None:
-        self._answers = answers
-        self._clock = clock
-        self._began = clock()
-        self._first: dict[int, float] = {}  # by choice, the seconds from the beginning to its first run
-        self._later: defaultdict[int, int] = defaultdict(int)  # by choice, the tokens of all other runs
 
-    def take(self, choice_run: ChoiceRun, version: str | None) -> None:
-        """A run has arrived; `version` is that of the bundle whose drafts propose for it, None without a bundle."""
-        choice, run, task = choice_run.choice, choice_run.run, choice_run.task
-        self._answers.count(task, version or NONE, run)
-        if choice in self._first:
-            self._later[choice] += len(run.tokens)
-        else:
-            self._first[choice] = self._clock() - self._began
-        if run.finish_reason is not None:
-            self._observe(choice, {"task": _tag(task), "version": version or NONE})
-
-    def _observe(self, choice: int, tags: dict[str, str]) -> None:
-        first, whole, later = self._first[choice], self._clock() - self._began, self._later[choice]
-        self._answers.first_token.observe(first, tags)
-        self._answers.whole.observe(whole, tags)
-        if later:
-            self._answers.per_token.observe((whole - first) / later, tags)
+def _counter(name: str, *tags: str) -> metrics.Counter:
+    every: Any = tags  # Ray's annotation admits one tag, its code any number
+    return metrics.Counter(name, tag_keys=every)
 
 
 def _histogram(name: str, bounds: list[float]) -> metrics.Histogram:
@@ -114,5 +116,5 @@ def _histogram(name: str, bounds: list[float]) -> metrics.Histogram:
 
 
 def _tag(task: str) -> str:
-    """A task as in the name of its draft: Ray raises on a tag that is not ASCII."""
-    return draft_name(task)
+    """A task as in the key of its draft: Ray raises on a tag that is not ASCII."""
+    return draft_key(task).task

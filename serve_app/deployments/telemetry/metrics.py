@@ -4,34 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Set
-from typing import Any, NamedTuple
 
 from ray.serve import metrics
 
-from serve_app.config import pool_application
-
 GAUGES = frozenset({"sessions", "pages", "remembered_pages"})  # of an engine; all other counts only grow
-
-
-class Move(NamedTuple):
-    """The slots between which answers move: the one whose draft proposed, and the one that took over."""
-
-    left: str
-    taken: str
-
-
-class MoveMetrics:
-    """`taskspec_ingress_moves`, with the pools that answers moved from and to."""
-
-    def __init__(self) -> None:
-        tags: Any = ("from", "to")  # Ray's annotation admits one, its code any number
-        self._counter = metrics.Counter("taskspec_ingress_moves", tag_keys=tags)
-        self._exported: Counter[Move] = Counter()
-
-    def export(self, moves: Counter[Move]) -> None:
-        for move, number in (moves - self._exported).items():
-            self._counter.inc(number, {"from": pool_application(move.left), "to": pool_application(move.taken)})
-        self._exported = moves.copy()
 
 
 class Metrics:

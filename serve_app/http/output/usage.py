@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from pydantic import BaseModel, Field
 
 from core.generation import Source
-from core.tasks import GENERAL
+from serve_app.http.ledger import AnswerLedger, TokenCounts, Totals, by_source
 from serve_app.http.service import ChoiceRun
 
 
@@ -53,72 +51,50 @@ class Usage(BaseModel):
 
 
 class UsageCount:
-    """Counts tokens, proposals by source, and target passes; `predicted` says whether the client sent a prediction.
-
-    The prefill does not count as a target pass, so the first run of a choice adds to the tokens only.
-    """
+    """The `usage` of what a ledger holds; `predicted` says whether the client sent a prediction."""
 
     def __init__(self, prompt_tokens: int, *, predicted: bool) -> None:
         self._prompt_tokens = prompt_tokens
         self._predicted = predicted
-        self._completion_tokens = 0
-        self._proposed: Counter[Source] = Counter()
-        self._accepted: Counter[Source] = Counter()
-        self._passes = 0
-        self._tokens_of_passes = 0
-        self._task = GENERAL
-        self._tasks: dict[int, str] = {}  # of the drafts that proposed last, by choice
-        self._left: list[str] = []
-        self._begun: set[int] = set()
+        self._ledger = AnswerLedger()
 
     def add(self, choice_run: ChoiceRun) -> None:
-        choice, run = choice_run.choice, choice_run.run
-        self._completion_tokens += len(run.tokens)
-        self._proposed[run.source] += run.proposed
-        self._accepted[run.source] += run.accepted
-        if run.proposed and run.source == "draft":
-            self._proposed_by(choice, choice_run.task)
-        if choice in self._begun:
-            self._passes += 1
-            self._tokens_of_passes += len(run.tokens)
-        self._begun.add(choice)
-
-    def _proposed_by(self, choice: int, task: str) -> None:
-        self._task = task
-        before = self._tasks.get(choice, task)
-        self._tasks[choice] = task
-        if before != task:
-            self._left.append(before)
+        self._ledger.add(choice_run)
 
     def total(self) -> Usage:
+        sources = by_source(self._ledger.lines)
+        completion_tokens = sum(len(choice.tokens) for choice in self._ledger.choices.values())
         return Usage(
             prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._completion_tokens,
-            total_tokens=self._prompt_tokens + self._completion_tokens,
-            completion_tokens_details=self._of_prediction() if self._predicted else None,
-            speculation=self._speculation(),
+            completion_tokens=completion_tokens,
+            total_tokens=self._prompt_tokens + completion_tokens,
+            completion_tokens_details=_of_prediction(sources) if self._predicted else None,
+            speculation=self._speculation(sources),
         )
 
-    def _speculation(self) -> SpeculationUsage:
-        proposed, accepted = self._proposed.total(), self._accepted.total()
+    def _speculation(self, sources: Totals[Source]) -> SpeculationUsage:
+        choices = self._ledger.choices.values()
+        passes = sum(choice.passes for choice in choices)
+        proposed = sum(counts.proposed for counts in sources.values())
+        accepted = sum(counts.accepted for counts in sources.values())
         return SpeculationUsage(
-            task=self._task,
-            rerouted=len(self._left),
-            rerouted_from=self._left,
+            task=self._ledger.task,
+            rerouted=len(self._ledger.tasks_left),
+            rerouted_from=self._ledger.tasks_left,
             proposed=proposed,
             accepted=accepted,
             acceptance_rate=accepted / proposed if proposed else None,
-            tokens_per_target_pass=self._tokens_of_passes / self._passes if self._passes else None,
+            tokens_per_target_pass=sum(choice.tokens_of_passes for choice in choices) / passes if passes else None,
             sources={
-                source: SpeculationCounts(proposed=number, accepted=self._accepted[source])
-                for source, number in self._proposed.items()
-                if number
+                source: SpeculationCounts(proposed=counts.proposed, accepted=counts.accepted)
+                for source, counts in sources.items()
             },
         )
 
-    def _of_prediction(self) -> CompletionTokensDetails:
-        accepted = self._accepted["prediction"]
-        return CompletionTokensDetails(
-            accepted_prediction_tokens=accepted,
-            rejected_prediction_tokens=self._proposed["prediction"] - accepted,
-        )
+
+def _of_prediction(sources: Totals[Source]) -> CompletionTokensDetails:
+    counts = sources.get("prediction", TokenCounts())
+    return CompletionTokensDetails(
+        accepted_prediction_tokens=counts.accepted,
+        rejected_prediction_tokens=counts.proposed - counts.accepted,
+    )

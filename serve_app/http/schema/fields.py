@@ -46,18 +46,18 @@ class Fields(BaseModel):
     def _screen(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data  # pydantic reports the type
-        known = cls.names()
+        names = cls.names()
         for name, value in data.items():
             cls._check_name(name, value)
-        return {name: whole(value) for name, value in data.items() if name in known and value is not None}
+        return {name: whole(value) for name, value in data.items() if name in names and value is not None}
 
     @classmethod
     def _check_name(cls, name: str, value: object) -> None:
-        known = cls.names()
-        if name in known or name in cls.ignored or value is None:
+        names = cls.names()
+        if name in names or name in cls.ignored or value is None:
             return
         if name not in cls.unsupported:
-            hint = nearest(name, [*known, *cls.ignored]) or "/docs lists those of this endpoint"
+            hint = nearest(name, [*names, *cls.ignored]) or "/docs lists those of this endpoint"
             raise field_error(name, f"unknown field '{shortened(name)}'; {hint}")
         if value not in cls.unsupported[name]:
             inert = "".join(f" or send {json.dumps(inert)}" for inert in cls.unsupported[name])
@@ -78,9 +78,9 @@ def field_error(field: str, message: str) -> PydanticCustomError:
     return PydanticCustomError(FIELD_ERROR, "{message}", {"field": field, "message": message})
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """A hint at the one of `known` that `word` may be meant for; empty if none is near."""
-    near = difflib.get_close_matches(word[:NAME_SHOWN], known, n=1, cutoff=NEAR)
+def nearest(word: str, words: list[str]) -> str:
+    """A hint at the one of `words` that `word` may be meant for; empty if none is near."""
+    near = difflib.get_close_matches(word[:NAME_SHOWN], words, n=1, cutoff=NEAR)
     return f"the nearest known one is '{near[0]}'" if near else ""
 
 

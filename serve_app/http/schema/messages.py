@@ -52,7 +52,7 @@ def text_of(content: str | list[TextPart | RefusalPart]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-class CalledFunction(Fields):
+class CalledFunctionParam(Fields):
     name: str
     arguments: str = Field(description="JSON.")
 
@@ -64,7 +64,7 @@ class Call(Fields):
 
     id: str
     type: Literal["function"] = "function"
-    function: CalledFunction
+    function: CalledFunctionParam
 
 
 class Message(Fields):

@@ -135,10 +135,10 @@ class CompletionRequest(GenerationFields):
     logprobs: TopLogprobs | None = Field(None, description="Logprobs of the tokens and of this many likeliest ones.")
 
     @property
-    def most_tokens(self) -> int:
+    def token_limit(self) -> int:
         """The tokens to generate, at least one; see `Ending.reads_only`."""
-        asked = self.max_completion_tokens if self.max_tokens is None else self.max_tokens
-        return max(1, COMPLETION_MAX_TOKENS if asked is None else asked)
+        limit = self.max_completion_tokens if self.max_tokens is None else self.max_tokens
+        return max(1, COMPLETION_MAX_TOKENS if limit is None else limit)
 
     @property
     def alternatives(self) -> int | None:

@@ -75,7 +75,7 @@ class StructuredOutputs(Fields):
 Build = Callable[[Any, str], str]
 
 
-class Ask(NamedTuple):
+class GrammarField(NamedTuple):
     """A field that asks for a grammar; `build` makes it of the value, and blames the field."""
 
     field: str
@@ -100,21 +100,20 @@ class StructuredFields(Fields):
         return self._grammar() if size < INLINE_CHARACTERS else await run_in_threadpool(self._grammar)
 
     def _grammar(self) -> str:
-        return next((ask.build(ask.value, ask.field) for ask in self._asked()), "")
+        return next((entry.build(entry.value, entry.field) for entry in self._grammar_fields()), "")
 
     @property
     def grammar_field(self) -> str:
         """The field that holds the answer to a grammar, also if that is one of calls."""
-        return next((ask.field for ask in self._asked()), "tools")
+        return next((entry.field for entry in self._grammar_fields()), "tools")
 
-    def _asked(self) -> list[Ask]:
-        """All that ask for a grammar."""
-        asked = _of_outputs(self._guided(), "guided_")
+    def _grammar_fields(self) -> list[GrammarField]:
+        fields = _of_outputs(self._guided(), "guided_")
         if self.structured_outputs is not None:
-            asked += _of_outputs(self.structured_outputs, "structured_outputs.")
+            fields += _of_outputs(self.structured_outputs, "structured_outputs.")
         if self.response_format is not None:
-            asked += _of_format(self.response_format)
-        return asked
+            fields += _of_format(self.response_format)
+        return fields
 
     def _guided(self) -> StructuredOutputs:
         return StructuredOutputs(
@@ -127,9 +126,9 @@ class StructuredFields(Fields):
 
     @model_validator(mode="after")
     def _one_grammar(self) -> StructuredFields:
-        asked = [ask.field for ask in self._asked()]
-        if len(asked) > 1:
-            raise field_error(asked[1].partition(".")[0], f"'{asked[0]}' and '{asked[1]}' cannot be had together")
+        fields = [entry.field for entry in self._grammar_fields()]
+        if len(fields) > 1:
+            raise field_error(fields[1].partition(".")[0], f"'{fields[0]}' and '{fields[1]}' cannot be had together")
         return self
 
 
@@ -138,24 +137,24 @@ def _parsed(schema: dict[str, Any] | str, field: str) -> dict[str, Any]:
     if isinstance(schema, dict):
         return schema
     try:
-        read = pydantic_core.from_json(schema)
+        value = pydantic_core.from_json(schema)
     except ValueError as error:
         raise InvalidRequest(field, f"'{field}' is not valid JSON: {error}") from error
-    if not isinstance(read, dict):
+    if not isinstance(value, dict):
         raise InvalidRequest(field, f"'{field}' must be a JSON schema: an object")
-    return read
+    return value
 
 
-def _of_format(form: ResponseFormat) -> list[Ask]:
+def _of_format(form: ResponseFormat) -> list[GrammarField]:
     def of_schema(schema: JsonSchemaFormat, field: str) -> str:
         return of_json_schema(schema.schema_, field, strict=schema.strict)
 
     if form.json_schema is not None:
-        return [Ask("response_format.json_schema.schema", form.json_schema, of_schema)]
-    return [Ask("response_format", form, _of_any_object)] if form.type == "json_object" else []
+        return [GrammarField("response_format.json_schema.schema", form.json_schema, of_schema)]
+    return [GrammarField("response_format", form, _of_any_object)] if form.type == "json_object" else []
 
 
-def _of_outputs(outputs: StructuredOutputs, prefix: str) -> list[Ask]:
+def _of_outputs(outputs: StructuredOutputs, prefix: str) -> list[GrammarField]:
     def of_schema(schema: dict[str, Any] | str, field: str) -> str:
         return of_json_schema(_parsed(schema, field), field, whitespace=whitespace())
 
@@ -174,7 +173,7 @@ def _of_outputs(outputs: StructuredOutputs, prefix: str) -> list[Ask]:
         ("choice", outputs.choice, of_choice),
         ("grammar", outputs.grammar, of_lark),
     ]
-    return [Ask(prefix + name, value, build) for name, value, build in kinds if value is not None]
+    return [GrammarField(prefix + name, value, build) for name, value, build in kinds if value is not None]
 
 
 def _of_any_object(_: ResponseFormat, field: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag, model_validat
 
 from core.errors import InvalidRequest
 from core.grammar.building import checked, engine_schema
-from core.parsing.calls_grammar import Tool, after_reasoning, begins_with_marker, calls_grammar
+from core.grammar.calls import Tool, after_reasoning, calls_grammar
 from core.text.tokenizer import Tokenizer
 from serve_app.http.schema.fields import Fields, field_error
 from serve_app.http.schema.values import FAIL_FAST, TEXT, at_most
@@ -31,8 +31,8 @@ class FunctionFields(Fields):
 
     @model_validator(mode="after")
     def _of_objects(self) -> FunctionFields:
-        if (given := (self.parameters or _NO_PARAMETERS).get("type", "object")) != "object":
-            raise field_error("parameters", f"the parameters must be a schema of an object, not of {given!r:.40}")
+        if (type_ := (self.parameters or _NO_PARAMETERS).get("type", "object")) != "object":
+            raise field_error("parameters", f"the parameters must be a schema of an object, not of {type_!r:.40}")
         return self
 
 
@@ -46,8 +46,8 @@ class ToolFields(Fields):
         function = self.function
         shown = {"name": function.name, "description": function.description}
         parameters = function.parameters if function.parameters is not None else _NO_PARAMETERS
-        given = {key: value for key, value in shown.items() if value is not None}
-        return {"type": "function", "function": {**given, "parameters": parameters}}
+        present = {key: value for key, value in shown.items() if value is not None}
+        return {"type": "function", "function": {**present, "parameters": parameters}}
 
 
 class NamedFunction(Fields):
@@ -172,7 +172,7 @@ def answer_grammar(
     bound = required or content or len(offered) < len(tools)
     if not bound and parallel and not any(function.strict for function in offered.values()):
         return ""
-    if content and not required and not begins_with_marker(form):
+    if content and not required and form.bare:
         message = "this model's calls cannot be told from other JSON; leave out tools, or the grammar of the answer"
         raise InvalidRequest("tools", message)
     grammar = calls_grammar(
@@ -190,8 +190,9 @@ def answer_grammar(
 
 def _tool(number: int, function: FunctionFields, *, enforced: bool) -> Tool:
     """The tool for the grammar; raises `InvalidRequest` for a schema that cannot be used, if it is to be `enforced`."""
-    given = function.parameters
-    parameters = {**_NO_PARAMETERS, "additionalProperties": False} if given is None else {"type": "object", **given}
+    parameters = {**_NO_PARAMETERS, "additionalProperties": False}
+    if function.parameters is not None:
+        parameters = {"type": "object", **function.parameters}
     field = f"tools[{number}].function.parameters"
-    held = engine_schema(parameters, field, strict=function.strict) if enforced else {}
-    return Tool(function.name, held, strict=function.strict)
+    schema = engine_schema(parameters, field, strict=function.strict) if enforced else {}
+    return Tool(function.name, schema, strict=function.strict)

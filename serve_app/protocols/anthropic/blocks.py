@@ -18,21 +18,23 @@ _BLOCKS = {
 }
 
 
-class TextBlock(Fields):
+class TextBlockParam(Fields):
     ignored = _CACHING | {"citations"}
 
     type: Literal["text"] = Field(description="Images and documents are not supported.")
     text: str
 
 
-TextBlocks = Annotated[list[Annotated[TextBlock, known_types("blocks", "text")]], FAIL_FAST, at_most(MAX_PARTS)]
+TextBlockParams = Annotated[
+    list[Annotated[TextBlockParam, known_types("blocks", "text")]], FAIL_FAST, at_most(MAX_PARTS)
+]
 Text = Annotated[
-    Annotated[str, Tag(TEXT)] | Annotated[TextBlocks, Tag(PARTS)],
+    Annotated[str, Tag(TEXT)] | Annotated[TextBlockParams, Tag(PARTS)],
     takes("a string or a list of text blocks", empty=PARTS),
 ]
 
 
-class ThinkingBlock(Fields):
+class ThinkingBlockParam(Fields):
     """What the model thought before it answered or called."""
 
     ignored = frozenset({"signature"})
@@ -41,7 +43,7 @@ class ThinkingBlock(Fields):
     thinking: str
 
 
-class RedactedThinkingBlock(Fields):
+class RedactedThinkingBlockParam(Fields):
     """Another service's thinking, which says nothing here."""
 
     ignored = frozenset({"data"})
@@ -49,7 +51,7 @@ class RedactedThinkingBlock(Fields):
     type: Literal["redacted_thinking"]
 
 
-class ToolUseBlock(Fields):
+class ToolUseBlockParam(Fields):
     """A call that the model made."""
 
     ignored = _CACHING | {"caller", "toolset_name"}
@@ -60,7 +62,7 @@ class ToolUseBlock(Fields):
     input: dict[str, Any]
 
 
-class ToolResultBlock(Fields):
+class ToolResultBlockParam(Fields):
     """What a tool returned."""
 
     ignored = _CACHING | {"is_error", "toolset_name"}
@@ -70,26 +72,27 @@ class ToolResultBlock(Fields):
     content: Text = ""
 
 
-Block = Annotated[
-    Annotated[TextBlock, Tag("<text>")]
-    | Annotated[ThinkingBlock, Tag("<thinking>")]
-    | Annotated[RedactedThinkingBlock, Tag("<redacted_thinking>")]
-    | Annotated[ToolUseBlock, Tag("<tool_use>")]
-    | Annotated[ToolResultBlock, Tag("<tool_result>")],
+BlockParam = Annotated[
+    Annotated[TextBlockParam, Tag("<text>")]
+    | Annotated[ThinkingBlockParam, Tag("<thinking>")]
+    | Annotated[RedactedThinkingBlockParam, Tag("<redacted_thinking>")]
+    | Annotated[ToolUseBlockParam, Tag("<tool_use>")]
+    | Annotated[ToolResultBlockParam, Tag("<tool_result>")],
     by_type(),
     known_types("blocks", "text", "thinking", "redacted_thinking", "tool_use", "tool_result"),
 ]
-Blocks = Annotated[list[Block], FAIL_FAST, at_most(MAX_PARTS)]
+BlockParams = Annotated[list[BlockParam], FAIL_FAST, at_most(MAX_PARTS)]
 
 
-class Message(Fields):
+class MessageParam(Fields):
     role: Literal["user", "assistant", "system"]
     content: Annotated[
-        Annotated[str, Tag(TEXT)] | Annotated[Blocks, Tag(PARTS)], takes("a string or a list of blocks", empty=PARTS)
+        Annotated[str, Tag(TEXT)] | Annotated[BlockParams, Tag(PARTS)],
+        takes("a string or a list of blocks", empty=PARTS),
     ] = Field(description="An assistant's has text, thinking and tool_use, a user's text and tool_result.")
 
     @model_validator(mode="after")
-    def _of_the_role(self) -> Message:
+    def _of_the_role(self) -> MessageParam:
         if self.content == [] and self.role != "assistant":
             raise field_error("content", "content must be a string or a list of blocks that is not empty")
         for number, block in enumerate(self.blocks):
@@ -100,15 +103,15 @@ class Message(Fields):
         return self
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[BlockParam]:
         """The content; an answer that said nothing is an empty text."""
         if isinstance(self.content, str):
-            return [TextBlock(type="text", text=self.content)]
-        return self.content or [TextBlock(type="text", text="")]
+            return [TextBlockParam(type="text", text=self.content)]
+        return self.content or [TextBlockParam(type="text", text="")]
 
 
-Messages = Annotated[list[Message], FAIL_FAST, Field(min_length=1), CONVERSATION, at_most(MAX_MESSAGES)]
+MessageParams = Annotated[list[MessageParam], FAIL_FAST, Field(min_length=1), CONVERSATION, at_most(MAX_MESSAGES)]
 
 
-def text_of(content: str | list[TextBlock]) -> str:
+def text_of(content: str | list[TextBlockParam]) -> str:
     return content if isinstance(content, str) else "".join(block.text for block in content)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from serve_app.http.output.usage import SpeculationUsage
+from serve_app.protocols.single_answer import NamedEvent
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -33,7 +34,7 @@ class ToolUseBlock(BaseModel):
 Block = TextBlock | ThinkingBlock | ToolUseBlock
 
 
-class OutputTokensDetails(BaseModel):
+class MessageTokensDetails(BaseModel):
     thinking_tokens: int = Field(description="Tokens of the thinking's text.")
 
 
@@ -42,7 +43,7 @@ class MessageUsage(BaseModel):
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
     output_tokens: int = Field(0, description="Committed tokens, the end-of-sequence token included.")
-    output_tokens_details: OutputTokensDetails | None = None
+    output_tokens_details: MessageTokensDetails | None = None
     speculation: SpeculationUsage | None = Field(None, description="Of a finished answer.")
 
 
@@ -63,12 +64,12 @@ class TokenCount(BaseModel):
     input_tokens: int
 
 
-class MessageStart(BaseModel):
+class MessageStart(NamedEvent):
     type: Literal["message_start"] = "message_start"
     message: MessageBody
 
 
-class BlockStart(BaseModel):
+class BlockStart(NamedEvent):
     type: Literal["content_block_start"] = "content_block_start"
     index: int
     content_block: Block
@@ -94,42 +95,39 @@ class InputDelta(BaseModel):
     partial_json: str
 
 
-class BlockDelta(BaseModel):
+class BlockDelta(NamedEvent):
     type: Literal["content_block_delta"] = "content_block_delta"
     index: int
     delta: TextDelta | ThinkingDelta | SignatureDelta | InputDelta
 
 
-class BlockStop(BaseModel):
+class BlockStop(NamedEvent):
     type: Literal["content_block_stop"] = "content_block_stop"
     index: int
 
 
-class Stop(BaseModel):
+class StopFields(BaseModel):
     stop_reason: StopReason
     stop_sequence: str | None
 
 
-class MessageDelta(BaseModel):
+class MessageDelta(NamedEvent):
     type: Literal["message_delta"] = "message_delta"
-    delta: Stop
+    delta: StopFields
     usage: MessageUsage
 
 
-class MessageStop(BaseModel):
+class MessageStop(NamedEvent):
     type: Literal["message_stop"] = "message_stop"
 
 
-class ErrorDetail(BaseModel):
+class ErrorObject(BaseModel):
     type: str
     message: str
 
 
-class ErrorBody(BaseModel):
+class ErrorResponse(NamedEvent):
     """Also the event that ends a stream whose generation failed."""
 
     type: Literal["error"] = "error"
-    error: ErrorDetail
-
-
-StreamEvent = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | ErrorBody
+    error: ErrorObject

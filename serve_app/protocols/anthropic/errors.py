@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from serve_app.http.errors import describe
-from serve_app.protocols.anthropic.bodies import ErrorBody, ErrorDetail
+from serve_app.http.errors import Failure
+from serve_app.protocols.anthropic.bodies import ErrorObject, ErrorResponse
 
 TOO_LONG = "prompt is too long"  # Anthropic's words, by which agents know that they have to compact a conversation
 _TYPES = {
@@ -18,14 +16,12 @@ _TYPES = {
 }
 
 
-def error_body(error: Exception) -> ErrorBody:
-    """The body for `error`, whose message names the field at fault: Anthropic's form has no other place for it."""
-    status, _, body = describe(error)
-    fault: Any = body["error"]
-    field, message = fault["param"], fault["message"]
+def error_body(failure: Failure) -> ErrorResponse:
+    """The body, whose message names the field at fault: Anthropic's form has no other place for it."""
+    field, message = failure.detail.param, failure.detail.message
     if field is not None and f"'{field}'" not in message:
         message = f"{field}: {message}"
-    if fault["code"] == "context_length_exceeded":
+    if failure.detail.code == "context_length_exceeded":
         message = f"{TOO_LONG}: {message}"
-    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return ErrorBody(error=ErrorDetail(type=kind, message=message))
+    kind = _TYPES.get(failure.status, "invalid_request_error" if failure.status < 500 else "api_error")
+    return ErrorResponse(error=ErrorObject(type=kind, message=message))

@@ -11,11 +11,11 @@ from serve_app.http.schema.messages import Effort
 from serve_app.http.schema.requests import SpeculationFields
 from serve_app.http.schema.tools import MAX_TOOLS
 from serve_app.http.schema.values import FAIL_FAST, Stop, at_most
-from serve_app.protocols.anthropic.blocks import Messages, Text
+from serve_app.protocols.anthropic.blocks import MessageParams, Text
 from serve_app.protocols.translation import known_types
 
 
-class Tool(Fields):
+class ToolParam(Fields):
     ignored = frozenset({"cache_control", "eager_input_streaming", "input_examples"})
     unsupported: ClassVar[dict[str, tuple[object, ...]]] = {"allowed_callers": (["direct"],), "defer_loading": (False,)}
 
@@ -26,18 +26,18 @@ class Tool(Fields):
     strict: bool | None = None
 
 
-Tools = Annotated[
-    list[Annotated[Tool, known_types("tools", "custom", default="custom")]], FAIL_FAST, at_most(MAX_TOOLS)
+ToolParams = Annotated[
+    list[Annotated[ToolParam, known_types("tools", "custom", default="custom")]], FAIL_FAST, at_most(MAX_TOOLS)
 ]
 
 
-class ToolChoice(Fields):
+class ToolChoiceParam(Fields):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = Field(None, description="Of the one tool to call, with the type `tool`.")
     disable_parallel_tool_use: bool = False
 
     @model_validator(mode="after")
-    def _named(self) -> ToolChoice:
+    def _named(self) -> ToolChoiceParam:
         if (self.type == "tool") != (self.name is not None):
             raise field_error("name", "the type 'tool' needs the name of one, and no other type takes it")
         return self
@@ -74,13 +74,15 @@ class PromptFields(Fields):
     }
 
     model: str = Field(description="The model's name, as /v1/models lists it.")
-    messages: Messages = Field(description="The conversation; the answer goes on with the text of an assistant's last.")
+    messages: MessageParams = Field(
+        description="The conversation; the answer goes on with the text of an assistant's last."
+    )
     system: Text | None = Field(None, description="A system message before the others.")
     thinking: ThinkingFields | None = Field(
         None, description="`disabled` tells the chat template so, all else that it may think; there is no budget."
     )
-    tools: Tools = Field([], description="Calls of them are for the client to make.")
-    tool_choice: ToolChoice | None = None
+    tools: ToolParams = Field([], description="Calls of them are for the client to make.")
+    tool_choice: ToolChoiceParam | None = None
     output_config: OutputConfig = OutputConfig()
 
 

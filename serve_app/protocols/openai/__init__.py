@@ -1,8 +1,7 @@
 """The OpenAI protocol: `/v1/models`, `/v1/completions` and `/v1/chat/completions`, whole and streamed.
 
 Of vLLM's protocol it has `/tokenize`, `/detokenize`, `/tokenizer_info`, `/health`, `/metrics`, `/version`, and the
-fields that need no other engine. `serve_app.responses` and `serve_app.anthropic` are further forms of a chat request;
-`serve_app.api` puts all of them together.
+fields that need no other engine; those paths are in `serve_app.api`.
 
 A request body is checked field by field and becomes `GenerationRequest`s; committed runs become text, logprobs and
 usage. Clients of OpenAI's API work unchanged. TaskSpec adds:

@@ -144,9 +144,6 @@ class ChatCompletionChunk(BaseModel):
     usage: Usage | None = Field(None, exclude_if=absent, description="Only in the chunk that ends the stream.")
 
 
-Answer = Completion | ChatCompletion | ChatCompletionChunk
-
-
 class ModelCard(BaseModel):
     model_config = ConfigDict(extra="allow")
 
@@ -160,22 +157,3 @@ class ModelCard(BaseModel):
 class ModelList(BaseModel):
     object: Literal["list"] = "list"
     data: list[ModelCard]
-
-
-class Health(BaseModel):
-    status: Literal["ok", "unavailable"]
-
-
-class Version(BaseModel):
-    version: str
-
-
-class ErrorDetail(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(BaseModel):
-    error: ErrorDetail

@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from serve_app.http.errors import ErrorDetail
 from serve_app.http.output.usage import SpeculationUsage
+from serve_app.protocols.single_answer import NamedEvent
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -108,85 +110,78 @@ class ResponseBody(BaseModel):
     usage: ResponseUsage | None = None
 
 
-class StreamEvent(BaseModel):
-    type: str
+class ResponseStreamEvent(NamedEvent):
     sequence_number: int
 
 
-class ResponseEvent(StreamEvent):
+class ItemPlace(ResponseStreamEvent):
+    """An event about the item at `output_index`."""
+
+    item_id: str
+    output_index: int
+
+
+class PartPlace(ItemPlace):
+    """An event about the one part of its content."""
+
+    content_index: int = 0
+
+
+class ResponseEvent(ResponseStreamEvent):
     type: Literal[
         "response.created", "response.in_progress", "response.completed", "response.incomplete", "response.failed"
     ]
     response: ResponseBody
 
 
-class ItemEvent(StreamEvent):
+class ItemEvent(ResponseStreamEvent):
     type: Literal["response.output_item.added", "response.output_item.done"]
     output_index: int
     item: Item
 
 
-class PartEvent(StreamEvent):
+class PartEvent(PartPlace):
     type: Literal["response.content_part.added", "response.content_part.done"]
-    item_id: str
-    output_index: int
-    content_index: int = 0
     part: Part
 
 
-class TextDelta(StreamEvent):
+class OutputTextDelta(PartPlace):
     type: Literal["response.output_text.delta"] = "response.output_text.delta"
-    item_id: str
-    output_index: int
-    content_index: int = 0
     delta: str
-    logprobs: list[Any] = []
+    logprobs: list[Any] = Field([])
 
 
-class TextDone(StreamEvent):
+class OutputTextDone(PartPlace):
     type: Literal["response.output_text.done"] = "response.output_text.done"
-    item_id: str
-    output_index: int
-    content_index: int = 0
     text: str
-    logprobs: list[Any] = []
+    logprobs: list[Any] = Field([])
 
 
-class ReasoningDelta(StreamEvent):
+class ReasoningDelta(PartPlace):
     type: Literal["response.reasoning_text.delta"] = "response.reasoning_text.delta"
-    item_id: str
-    output_index: int
-    content_index: int = 0
     delta: str
 
 
-class ReasoningDone(StreamEvent):
+class ReasoningDone(PartPlace):
     type: Literal["response.reasoning_text.done"] = "response.reasoning_text.done"
-    item_id: str
-    output_index: int
-    content_index: int = 0
     text: str
 
 
-class ArgumentsDelta(StreamEvent):
+class ArgumentsDelta(ItemPlace):
     type: Literal["response.function_call_arguments.delta"] = "response.function_call_arguments.delta"
-    item_id: str
-    output_index: int
     delta: str
 
 
-class ArgumentsDone(StreamEvent):
+class ArgumentsDone(ItemPlace):
     type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
-    item_id: str
-    output_index: int
     arguments: str
 
 
-class ErrorEvent(StreamEvent):
+class ErrorEvent(ResponseStreamEvent):
     """OpenAI's clients raise for `error`; its reference has the other fields."""
 
     type: Literal["error"] = "error"
     code: str | None
     message: str
     param: str | None
-    error: dict[str, Any]
+    error: ErrorDetail

@@ -14,7 +14,7 @@ from serve_app.protocols.translation import by_type, known_types
 _SENT_BACK = frozenset({"id", "status"})  # what an item of an answer has beside its contents
 
 
-class TextPart(Fields):
+class InputTextPart(Fields):
     ignored = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint"})
 
     type: Literal["input_text", "output_text"] = Field(description="Images, audio and files are not supported.")
@@ -22,8 +22,8 @@ class TextPart(Fields):
 
 
 Part = Annotated[
-    Annotated[TextPart, Tag("<input_text>")]
-    | Annotated[TextPart, Tag("<output_text>")]
+    Annotated[InputTextPart, Tag("<input_text>")]
+    | Annotated[InputTextPart, Tag("<output_text>")]
     | Annotated[RefusalPart, Tag("<refusal>")],
     by_type(),
     known_types("parts", "input_text", "output_text", "refusal"),
@@ -35,7 +35,7 @@ Text = Annotated[
 ]
 
 
-class MessageItem(Fields):
+class MessageItemParam(Fields):
     ignored = _SENT_BACK | {"phase"}
 
     type: Literal["message"] = "message"
@@ -43,13 +43,13 @@ class MessageItem(Fields):
     content: Text
 
     @model_validator(mode="after")
-    def _says_something(self) -> MessageItem:
+    def _says_something(self) -> MessageItemParam:
         if self.content == [] and self.role != "assistant":
             raise field_error("content", "content must be a string or a list of text parts that is not empty")
         return self
 
 
-class FunctionCallItem(Fields):
+class FunctionCallItemParam(Fields):
     """A call that the model made."""
 
     ignored = _SENT_BACK | {"caller", "namespace", "async"}
@@ -60,7 +60,7 @@ class FunctionCallItem(Fields):
     arguments: str = Field(description="JSON.")
 
 
-class FunctionCallOutputItem(Fields):
+class FunctionCallOutputParam(Fields):
     """What a function returned."""
 
     ignored = _SENT_BACK | {"caller", "namespace", "name"}
@@ -70,35 +70,35 @@ class FunctionCallOutputItem(Fields):
     output: Text
 
 
-class ReasoningText(Fields):
+class ReasoningTextParam(Fields):
     type: Literal["reasoning_text"]
     text: str
 
 
-class ReasoningItem(Fields):
+class ReasoningItemParam(Fields):
     """What the model thought before it answered or called."""
 
     ignored = _SENT_BACK | {"summary", "encrypted_content"}
 
     type: Literal["reasoning"]
-    content: Annotated[list[ReasoningText], FAIL_FAST, at_most(MAX_PARTS)] = Field([])
+    content: Annotated[list[ReasoningTextParam], FAIL_FAST, at_most(MAX_PARTS)] = Field([])
 
     @property
     def text(self) -> str:
         return "".join(part.text for part in self.content)
 
 
-Item = Annotated[
-    Annotated[MessageItem, Tag("<message>")]
-    | Annotated[FunctionCallItem, Tag("<function_call>")]
-    | Annotated[FunctionCallOutputItem, Tag("<function_call_output>")]
-    | Annotated[ReasoningItem, Tag("<reasoning>")],
+ItemParam = Annotated[
+    Annotated[MessageItemParam, Tag("<message>")]
+    | Annotated[FunctionCallItemParam, Tag("<function_call>")]
+    | Annotated[FunctionCallOutputParam, Tag("<function_call_output>")]
+    | Annotated[ReasoningItemParam, Tag("<reasoning>")],
     by_type("message"),
     known_types("items", "message", "function_call", "function_call_output", "reasoning", default="message"),
 ]
-Items = Annotated[list[Item], FAIL_FAST, Field(min_length=1), CONVERSATION, at_most(MAX_MESSAGES)]
-Input = Annotated[Annotated[str, Tag(TEXT)] | Annotated[Items, Tag(PARTS)], takes("a string or a list of items")]
+ItemParams = Annotated[list[ItemParam], FAIL_FAST, Field(min_length=1), CONVERSATION, at_most(MAX_MESSAGES)]
+Input = Annotated[Annotated[str, Tag(TEXT)] | Annotated[ItemParams, Tag(PARTS)], takes("a string or a list of items")]
 
 
-def text_of(content: str | list[TextPart | RefusalPart]) -> str:
+def text_of(content: str | list[InputTextPart | RefusalPart]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)

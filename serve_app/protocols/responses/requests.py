@@ -36,22 +36,22 @@ class FunctionTool(Fields):
 Tools = Annotated[list[Annotated[FunctionTool, known_types("tools", "function")]], FAIL_FAST, at_most(MAX_TOOLS)]
 
 
-class NamedFunction(Fields):
+class FunctionChoice(Fields):
     type: Literal["function"]
     name: str
 
 
-class AllowedFunction(NamedFunction):
+class AllowedFunctionChoice(FunctionChoice):
     """One of the tools by its name; the rest of its definition is in `tools`, and may be here again."""
 
     ignored = frozenset({"description", "parameters", "strict"})
 
 
-class AllowedTools(Fields):
+class AllowedToolsChoice(Fields):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"] = Field(description="Whether one of them may or must be called.")
     tools: Annotated[
-        list[Annotated[AllowedFunction, known_types("allowed tools", "function")]],
+        list[Annotated[AllowedFunctionChoice, known_types("allowed tools", "function")]],
         FAIL_FAST,
         Field(min_length=1),
         at_most(MAX_TOOLS),
@@ -61,7 +61,7 @@ class AllowedTools(Fields):
 ToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag(TEXT)]
     | Annotated[
-        Annotated[NamedFunction, Tag("<function>")] | Annotated[AllowedTools, Tag("<allowed_tools>")],
+        Annotated[FunctionChoice, Tag("<function>")] | Annotated[AllowedToolsChoice, Tag("<allowed_tools>")],
         by_type(),
         known_types("tool choices", "function", "allowed_tools"),
         Tag(PARTS),

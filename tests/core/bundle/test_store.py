@@ -22,6 +22,7 @@ from core.bundle.manifest import Evidence, Manifest
 from core.bundle.store import Winner, diff, list_bundles, open_live, prune, publish, rollback, show
 from core.errors import ConfigError
 from tests.core.bundle.bundles import NAMES, adapter, content, killed_writers, publish_adapters
+from tests.examples import examples
 
 
 def served(root: Path) -> Manifest:
@@ -302,7 +303,7 @@ def two_bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ma
     return work / "root", [publish_adapters(work / "root", work, number) for number in (1, 2)]
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     which=st.integers(0, 99),
     kind=st.sampled_from(["flip", "flip", "cut"]),

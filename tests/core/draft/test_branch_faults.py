@@ -9,6 +9,7 @@ from hypothesis.stateful import rule
 from core.wire.messages import Propose
 from tests.core.toy import VOCAB_SIZE
 from tests.core.wire.test_faults import FaultyWire
+from tests.examples import examples
 
 TOKENS = st.lists(st.integers(-1, VOCAB_SIZE), max_size=40).map(tuple)
 
@@ -37,5 +38,5 @@ class FaultyBranches(FaultyWire):
 
 TestFaultyBranches = FaultyBranches.TestCase
 TestFaultyBranches.settings = settings(
-    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(80), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

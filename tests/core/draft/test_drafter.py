@@ -11,6 +11,7 @@ import zmq
 
 from core.draft.drafter import Drafter
 from core.draft.engine import DraftConfig
+from core.draft_key import DraftKey
 from core.sampling.params import SamplingParams
 from core.wire.messages import Address, OpenSession
 from tests.core.toy import VOCAB_SIZE, ToyModel
@@ -31,7 +32,7 @@ PATIENCE = 60
 
 @pytest.fixture
 def drafter() -> Iterator[Drafter]:
-    drafter = Drafter(ToyModel(), VOCAB_SIZE, DraftConfig(), "math")
+    drafter = Drafter(ToyModel(), VOCAB_SIZE, DraftConfig(), DraftKey("math"))
     drafter.start()
     yield drafter
     drafter.stop()

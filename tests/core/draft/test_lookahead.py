@@ -58,7 +58,7 @@ def test_without_pages_to_spare_the_answer_comes_all_the_same(loops: bool) -> No
 
 
 @pytest.mark.parametrize("model", [lambda: PartlyRight(2), lambda: ToyModel(salt=1)], ids=["half", "wrong"])
-@pytest.mark.parametrize("seconds", [PASS / 30, PASS / 4])
+@pytest.mark.parametrize("seconds", [pytest.param(PASS / 30, marks=pytest.mark.thorough), PASS / 4])
 def test_looking_ahead_makes_no_draft_slower(model: type[ToyModel], seconds: float) -> None:
     """Over costs nearby: what is asked in a single run hangs on a few lucky guesses."""
     costs = [seconds * share for share in (0.8, 0.9, 1.0, 1.1, 1.2)]

@@ -17,10 +17,10 @@ from transformers import AutoModelForCausalLM, GgufConfig
 from core.generation import GenerationRequest, Run
 from core.gguf.reading import GgufFile
 from core.grammar.building import of_choice, of_json_schema
+from core.grammar.calls import Tool, calls_grammar
 from core.model.causal_lm import CausalLM, load_model
 from core.model.tensor_views import TensorCheckpoint
 from core.model_names import locate
-from core.parsing.calls_grammar import Tool, calls_grammar
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import Tokenizer, load_tokenizer
 from core.verify.engine import VerifyConfig, VerifyEngine
@@ -68,6 +68,7 @@ def check_logits(oracle: torch.nn.Module, model: CausalLM, tokenizer: Tokenizer)
     torch.testing.assert_close(fresh(model, 0, tokens), expected, atol=1e-3, rtol=0)
 
 
+@pytest.mark.thorough
 def test_logits(directory: Path, model: CausalLM, tokenizer: Tokenizer) -> None:
     check_logits(AutoModelForCausalLM.from_pretrained(directory), model, tokenizer)
 
@@ -87,6 +88,7 @@ def test_logits_of_transformers_own_reading(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours.names())
 
 
+@pytest.mark.thorough
 def test_ids_of_a_thousand_texts(file: GgufFile, tokenizer: Tokenizer) -> None:
     tokens, merges = (file.require_list(f"tokenizer.ggml.{name}", str) for name in ("tokens", "merges"))
     slow = SlowBpe(tokens, merges, tokens[:17], "smollm")

@@ -13,6 +13,7 @@ from core.family import TARGET_DIR
 from core.grammar.building import of_json_schema
 from core.grammar.matching import Allowed, Grammars
 from core.text.tokenizer import Tokenizer, load_tokenizer
+from core.tools.formats import FORMATS
 from tests.core.grammar.corpus import Schema, schemas
 from tests.core.grammar.offered_tools import OfferedTool, tools
 from tests.core.grammar.validity import calls_fault, json_fault
@@ -102,11 +103,11 @@ def test_an_invalid_text_is_found_out(schema: Schema, text: str) -> None:
 def test_an_answer_that_is_not_all_valid_calls_is_found_out() -> None:
     offered = [OfferedTool("wait", "", {"type": "object", "properties": {"s": {"type": "integer"}}, "required": ["s"]})]
     call = '{"name": "wait", "arguments": {"s": 1}}'
-    assert not calls_fault(offered, "json", False, call)
-    assert not calls_fault(offered, "json", True, f"[{call}, {call}]")
-    assert calls_fault(offered, "json", False, f"[{call}, {call}]") == "2 calls"
+    assert not calls_fault(offered, FORMATS["json"], False, call)
+    assert not calls_fault(offered, FORMATS["json"], True, f"[{call}, {call}]")
+    assert calls_fault(offered, FORMATS["json"], False, f"[{call}, {call}]") == "2 calls"
     for text in (f"Well: {call}", call.replace("wait", "go"), call.replace("1", '"1"'), "{}", ""):
-        assert calls_fault(offered, "json", True, text)
+        assert calls_fault(offered, FORMATS["json"], True, text)
 
 
 @pytest.mark.parametrize(

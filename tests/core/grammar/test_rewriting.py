@@ -13,8 +13,8 @@ import pytest
 
 from core.errors import InvalidRequest
 from core.grammar.building import engine_schema, of_json_schema, of_lark, of_regex
-from core.grammar.number_bounds import LARGEST, MAX_LISTED
-from core.grammar.rewriting import MAX_REACH
+from core.grammar.json_schema.final_checks import MAX_REACH
+from core.grammar.json_schema.number_bounds import LARGEST, MAX_LISTED
 from tests.core.grammar.test_building import FIELD, agrees
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"

@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
-from core.parsing.answer import whole_answer
-from core.parsing.answer_stream import AnswerStream
-from core.parsing.formats import ToolFormat
+from core.tools.answer_stream import AnswerStream
+from core.tools.format import ToolFormat
 from tests.core.grammar.offered_tools import OfferedTool
+from tests.core.tools.parsed import whole_answer
 
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOSTNAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -41,10 +41,10 @@ def json_fault(schema: Mapping[str, Any], text: str) -> str:
     return "; ".join(f"{error.json_path}: {error.message}" for error in _validator(schema).iter_errors(value))
 
 
-def calls_fault(offered: Sequence[OfferedTool], form: ToolFormat, parallel: bool, text: str) -> str:
+def calls_fault(offered: Sequence[OfferedTool], tool_format: ToolFormat, parallel: bool, text: str) -> str:
     """Whether there is anything but calls of offered tools with valid arguments."""
     parameters = {tool.name: tool.parameters for tool in offered}
-    stream = AnswerStream(form, parameters)
+    stream = AnswerStream(tool_format, parameters)
     parsed = whole_answer([stream.push(text), stream.finish()])
     if parsed.content or not parsed.calls:
         return f"beside {len(parsed.calls)} calls it says {parsed.content!r}"

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 from core.errors import ConfigError
 from core.model.base import Rows, drawable_ids
 from core.model.causal_lm import CausalLM, load_model
-from core.model.config import ModelConfig
+from core.model.config import DecoderName, ModelConfig
 from core.model.draft_tokens import StopRule
 from core.model.draft_vocabulary import FILE, DraftVocabulary, most_frequent
 from core.model.loader import Weights
@@ -32,7 +32,7 @@ from tests.core.model.test_adapter import TOKENS, save_adapter
 
 SIZE = 300  # ids of the models
 IDS = [3, 4, 9, 77, *range(100, 171), 298, 299]
-COMPILED = pytest.mark.parametrize("compiled", [True, False], ids=["kernels", "torch"])
+DECODERS = pytest.mark.parametrize("decoder", ["compiled", "torch"])
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*tie.*"),
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning"),
@@ -170,23 +170,25 @@ def load(
     cut: DraftVocabulary | None = None,
     adapter: Path | None = None,
     *,
-    compiled: bool = True,
+    decoder: DecoderName = "compiled",
     dtype: torch.dtype = torch.float32,
 ) -> CausalLM:
-    return load_model(directory, dtype=dtype, num_pages=32, adapter=adapter, vocabulary=cut, compiled=compiled)
+    return load_model(directory, dtype=dtype, num_pages=32, adapter=adapter, vocabulary=cut, decoder=decoder)
 
 
-@COMPILED
+@DECODERS
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("ids", [IDS, range(64, 192), [5]], ids=["some", "whole panels", "one"])
-def test_its_logits_are_those_of_the_whole_head(tmp_path: Path, ids: Iterable[int], tied: bool, compiled: bool) -> None:
+def test_its_logits_are_those_of_the_whole_head(
+    tmp_path: Path, ids: Iterable[int], tied: bool, decoder: DecoderName
+) -> None:
     save_adapter(tmp_path / "model", tmp_path / "adapter", tied=tied)
     for adapter in (None, tmp_path / "adapter"):
-        whole = load(tmp_path / "model", adapter=adapter, compiled=compiled)
-        cut = load(tmp_path / "model", vocabulary(ids), adapter, compiled=compiled)
+        whole = load(tmp_path / "model", adapter=adapter, decoder=decoder)
+        cut = load(tmp_path / "model", vocabulary(ids), adapter, decoder=decoder)
         expected, found = fresh(whole, 0, TOKENS)[:, list(ids)], fresh(cut, 0, TOKENS)
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
-        assert not compiled or torch.equal(found, expected)  # a kernel sums every output by itself
+        assert decoder == "torch" or torch.equal(found, expected)  # a kernel sums every output by itself
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -200,12 +202,12 @@ def test_in_kernels_whole_panels_have_the_bits_of_the_whole_head(tmp_path: Path,
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@COMPILED
+@DECODERS
 def test_a_chain_is_that_of_the_whole_head_as_long_as_its_tokens_are_listed(
-    tmp_path: Path, temperature: float, compiled: bool
+    tmp_path: Path, temperature: float, decoder: DecoderName
 ) -> None:
     save_model(tmp_path)
-    whole, dice = load(tmp_path, compiled=compiled), random.Random(2)
+    whole, dice = load(tmp_path, decoder=decoder), random.Random(2)
     complete, listed = 0, 0
     for turn in range(30):
         noise = temperature * torch.randn(6, 2, SIZE, generator=torch.Generator().manual_seed(turn))
@@ -213,7 +215,7 @@ def test_a_chain_is_that_of_the_whole_head_as_long_as_its_tokens_are_listed(
         expected = drawn(whole, batch, noise)
         said = {token for line in expected for token in line}
         ids = sorted({*dice.sample(range(SIZE), 100), *(said if turn % 2 else ())})
-        lines = drawn(load(tmp_path, vocabulary(ids), compiled=compiled), batch, noise[..., ids])
+        lines = drawn(load(tmp_path, vocabulary(ids), decoder=decoder), batch, noise[..., ids])
         for line, wanted in zip(lines, expected, strict=True):
             same = next((at for at, token in enumerate(wanted) if token not in ids), len(wanted))
             assert line[:same] == wanted[:same]
@@ -235,7 +237,7 @@ def drawn(model: CausalLM, batch: list[Rows], noise: torch.Tensor) -> list[list[
 
 def test_kernels_draw_what_torch_draws_and_feed_it_to_the_next_pass(tmp_path: Path) -> None:
     save_model(tmp_path)
-    models = [load(tmp_path, vocabulary(), compiled=one) for one in (True, False)]
+    models = [load(tmp_path, vocabulary()), load(tmp_path, vocabulary(), decoder="torch")]
     for num_ids in (len(IDS), 40, 2):
         noise = torch.randn(6, 1, num_ids, generator=torch.Generator().manual_seed(num_ids))
         lines = []
@@ -268,10 +270,10 @@ def test_the_other_rows_of_the_head_are_not_kept(tmp_path: Path) -> None:
     assert head.base is None or head.base.nbytes == head.nbytes  # no view of the whole head, which it would keep
 
 
-@COMPILED
-def test_only_tokens_that_the_tokenizer_has_are_drawn(tmp_path: Path, compiled: bool) -> None:
+@DECODERS
+def test_only_tokens_that_the_tokenizer_has_are_drawn(tmp_path: Path, decoder: DecoderName) -> None:
     save_model(tmp_path)
-    cut = load(tmp_path, vocabulary(), compiled=compiled)
+    cut = load(tmp_path, vocabulary(), decoder=decoder)
     ids = drawable_ids(cut.head_ids, 150)
     assert isinstance(ids, torch.Tensor)
     assert ids.tolist() == [token for token in IDS if token < 150]

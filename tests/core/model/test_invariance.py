@@ -21,9 +21,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=[False, True], ids=["torch", "compiled"])
+@pytest.fixture(params=["torch", "compiled"])
 def model(request: pytest.FixtureRequest, directory: Path) -> CausalLM:
-    return load_model(directory, dtype=torch.bfloat16, num_pages=8, compiled=request.param)
+    return load_model(directory, dtype=torch.bfloat16, num_pages=8, decoder=request.param)
 
 
 def test_ours_do_not_and_hold_nothing_afterwards(model: CausalLM) -> None:

@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 from core.errors import ConfigError, UnsupportedArchitecture
+from core.model.architectures import ARCHITECTURES
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from core.model.config import ARCHITECTURES, ModelConfig
+from core.model.config import ModelConfig
 from tests.core.model.random_models import fresh, make_model, random_tokens
 
 TOKENS = random_tokens(30, 300)

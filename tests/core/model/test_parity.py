@@ -13,6 +13,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.model.causal_lm import load_model
+from core.model.config import DecoderName, ModelConfig
+from core.model.decoder import DECODERS
 from tests.core.model.random_models import feed, fresh, random_tokens, save_model
 
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
@@ -25,6 +27,21 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.5, 2.0, 3.0, 4.0, 5.0],
+    "long_factor": [9.0] * 8,
+}
+BY_LAYER = {"sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}, "full_attention": LINEAR}
+GEMMA3: dict[str, object] = {
+    "sliding_window": 40,
+    "head_dim": 24,
+    "query_pre_attn_scalar": 20,
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+}
+PHI3: dict[str, object] = {"pad_token_id": 0, "eos_token_id": 1}
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "llama": ("llama", {}),
     "llama tied": ("llama", {"tie_word_embeddings": True}),
@@ -41,6 +58,15 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "qwen2 tied": ("qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", {"head_dim": 16}),
     "qwen3 with biases": ("qwen3", {"head_dim": 32, "attention_bias": True}),
+    "gemma3": ("gemma3_text", GEMMA3),
+    "gemma3, a window of more than a page": ("gemma3_text", GEMMA3 | {"sliding_window": 70}),
+    "gemma3, a window of one token": ("gemma3_text", GEMMA3 | {"sliding_window": 1}),
+    "gemma3, linear scaling where all is seen": ("gemma3_text", GEMMA3 | {"rope_parameters": BY_LAYER}),
+    "gemma3 with biases, untied": ("gemma3_text", GEMMA3 | {"attention_bias": True, "tie_word_embeddings": False}),
+    "phi3": ("phi3", PHI3),
+    "phi3, a window": ("phi3", PHI3 | {"sliding_window": 40}),
+    "phi3, tied, every head its own keys": ("phi3", PHI3 | {"tie_word_embeddings": True, "num_key_value_heads": 4}),
+    "phi3, longrope": ("phi3", PHI3 | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 192}),
 }
 
 
@@ -50,8 +76,8 @@ def check_equal(directory: Path, oracle: PreTrainedModel, length: int = 150) -> 
     with torch.inference_mode():
         expected = oracle(torch.tensor([tokens])).logits[0]
     assert expected.std() > 0.1
-    for compiled in (False, True):
-        model = load_model(directory, dtype=torch.float32, num_pages=8, compiled=compiled)
+    for decoder in DECODERS:
+        model = load_model(directory, dtype=torch.float32, num_pages=8, decoder=decoder)
         torch.testing.assert_close(fresh(model, 0, tokens[:-20]), expected[:-20], atol=1e-4, rtol=0)
         torch.testing.assert_close(feed(model, 0, tokens[-20:], rows=3), expected[-20:], atol=1e-4, rtol=0)
 
@@ -84,6 +110,22 @@ def test_a_sliding_window_ends_the_context(model_type: str, changes: dict[str, o
     check_equal(tmp_path, oracle, length=96)
 
 
+def test_gemma3_written_by_transformers_4(tmp_path: Path) -> None:
+    """As hub models have it: the kinds of layers follow from a pattern, and rotary bases are fields of their own."""
+    oracle = save_model(tmp_path, "gemma3_text", **GEMMA3 | {"num_hidden_layers": 7, "layer_types": None})
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("layer_types", "rope_parameters", "_sliding_window_pattern", "tie_word_embeddings"):
+        del config[name]
+    config |= {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": None, "sliding_window_pattern": 6}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    check_equal(tmp_path, oracle)
+
+
+def test_longrope_ends_with_the_original_context(tmp_path: Path) -> None:
+    save_model(tmp_path, "phi3", **PHI3, rope_parameters=LONGROPE, original_max_position_embeddings=192)
+    assert ModelConfig.load(tmp_path).context == 192
+
+
 @pytest.mark.parametrize("directory", [TARGET_DIR, DRAFT_DIR], ids=["target", "draft"])
 def test_the_shipped_family(directory: Path) -> None:
     """Trained logits reach 25, where fp32 itself strays by some 1e-4: so in parts of the largest, against fp64."""
@@ -96,14 +138,14 @@ def test_the_shipped_family(directory: Path) -> None:
     torch.testing.assert_close(fresh(model, 0, tokens), expected, atol=1e-4 * scale, rtol=0)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_bf16_is_as_near_to_fp32_as_transformers_is(tmp_path: Path, compiled: bool) -> None:
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_bf16_is_as_near_to_fp32_as_transformers_is(tmp_path: Path, decoder: DecoderName) -> None:
     oracle = save_model(tmp_path, num_hidden_layers=4)
     tokens = random_tokens(150, 300)
     with torch.inference_mode():
         exact = oracle(torch.tensor([tokens])).logits[0]
         theirs = oracle.bfloat16()(torch.tensor([tokens])).logits[0].float()
-    ours = fresh(load_model(tmp_path, dtype=torch.bfloat16, num_pages=8, compiled=compiled), 0, tokens)
+    ours = fresh(load_model(tmp_path, dtype=torch.bfloat16, num_pages=8, decoder=decoder), 0, tokens)
     assert ours.dtype == torch.float32
     assert (ours - exact).square().mean() < 1.2 * (theirs - exact).square().mean()
 

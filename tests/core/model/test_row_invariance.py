@@ -11,7 +11,8 @@ import torch
 
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from core.model.torch import attention
+from core.model.config import DecoderName
+from core.model.decoder import DECODERS
 from tests.core.model.random_models import feed, fresh, random_tokens, save_model
 
 GEOMETRIES: dict[str, dict[str, object]] = {
@@ -46,12 +47,32 @@ GEOMETRIES: dict[str, dict[str, object]] = {
         "head_dim": 20,
         "vocab_size": 301,
     },
+    "windows of less than a page": {
+        "model_type": "gemma3_text",
+        "sliding_window": 40,
+        "head_dim": 24,
+        "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "vocab_size": 301,
+    },
+    "windows of more than a page": {
+        "model_type": "phi3",
+        "sliding_window": 75,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+    },
 }
 LENGTH = 142
 PAGE_EDGES = ((58, 72), (120, LENGTH))  # before and after the second and third page begin
 
 
-@pytest.fixture(scope="module", params=GEOMETRIES)
+SOON = ("target", "no width a multiple of a vector")  # the geometries of every `make test`
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in SOON else pytest.mark.thorough) for name in GEOMETRIES],
+)
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
     save_model(path, **{"max_position_embeddings": 1024, **GEOMETRIES[request.param]})
@@ -63,9 +84,9 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["torch", "compiled"])
+@pytest.fixture(scope="module", params=DECODERS)
 def model(request: pytest.FixtureRequest, directory: Path, dtype: torch.dtype) -> CausalLM:
-    return load_model(directory, dtype=dtype, num_pages=64, compiled=request.param)
+    return load_model(directory, dtype=dtype, num_pages=64, decoder=request.param)
 
 
 @pytest.fixture
@@ -104,11 +125,7 @@ def test_one_to_eight_rows_across_page_edges(
         model.close(1)
 
 
-@pytest.mark.parametrize("worth_a_call", [0, 1 << 60], ids=["read in place", "gathered"])
-def test_beside_seven_sessions_of_other_lengths(
-    model: CausalLM, tokens: list[int], wanted: torch.Tensor, worth_a_call: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attention, "_WORTH_A_CALL", worth_a_call)
+def test_beside_seven_sessions_of_other_lengths(model: CausalLM, tokens: list[int], wanted: torch.Tensor) -> None:
     check_beside_others(model, tokens, wanted, start=40)
 
 
@@ -133,11 +150,11 @@ def test_forks_that_go_apart_and_come_again(model: CausalLM, tokens: list[int], 
     model.close(2)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
-def test_on_two_threads(two_threads: None, tmp_path: Path, compiled: bool) -> None:  # noqa: ARG001
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_on_two_threads(two_threads: None, tmp_path: Path, decoder: DecoderName) -> None:  # noqa: ARG001
     # The whole prefill is more elementwise work than torch leaves uncut, and 1000 is no multiple of a vector.
     save_model(tmp_path, **{**GEOMETRIES["draft"], "intermediate_size": 1000})
-    model = load_model(tmp_path, dtype=torch.float32, num_pages=64, compiled=compiled)
+    model = load_model(tmp_path, dtype=torch.float32, num_pages=64, decoder=decoder)
     tokens = random_tokens(LENGTH, model.vocab_size)
     wanted = fresh(model, 0, tokens)
     assert torch.equal(fresh(model, 1, tokens, rows=16), wanted)
@@ -149,7 +166,7 @@ def test_a_team_gives_the_bits_of_one_thread(directory: Path, dtype: torch.dtype
     def logits(threads: int) -> torch.Tensor:
         torch.set_num_threads(threads)
         try:
-            model = load_model(directory, dtype=dtype, num_pages=64, compiled=True)
+            model = load_model(directory, dtype=dtype, num_pages=64, decoder="compiled")
             return fresh(model, 0, random_tokens(LENGTH, model.vocab_size), rows=17)
         finally:
             torch.set_num_threads(1)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.draft_key import DraftKey
 from core.policy.acceptance import AcceptanceEstimate, Expected
 from core.policy.draft_policy import CLEARLY, FORGET_PASSES, OTHERS, DraftBudget, DraftedSessions, DraftPolicy
 from core.policy.latency import DraftLatency
@@ -124,19 +125,19 @@ def test_nothing_is_planned_for_no_drafts() -> None:
 # ---- which drafts new sessions go without
 
 
-def met(made: DraftPolicy, adapter: str, accepted: int, passes: int = 200) -> None:
-    """An adapter that is asked for six tokens, proposes them, and has so many accepted."""
-    estimates = made.estimates(adapter, adapter.encode())
+def met(made: DraftPolicy, task: str, accepted: int, passes: int = 200) -> None:
+    """A draft that is asked for six tokens, proposes them, and has so many accepted."""
+    estimates = made.estimates(DraftKey(task), task.encode())
     for _ in range(passes):
         estimates.acceptance.observe(LIMIT, LIMIT, accepted)
         estimates.latency.observe(LIMIT, 0.0005, 0.0007)
 
 
-def test_the_adapters_that_pay_are_told_from_those_that_do_not() -> None:
+def test_the_drafts_that_pay_are_told_from_those_that_do_not() -> None:
     made = policy(per_row=0.02)
     met(made, "useless", 0)
     met(made, "good", 4)
-    assert made.declined(1, LIMIT) == {"useless": True, "good": False, OTHERS: False}
+    assert made.declined(1, LIMIT) == {DraftKey("useless"): True, DraftKey("good"): False, OTHERS: False}
 
 
 def sixteen_rows_for_one() -> DraftPolicy:
@@ -150,7 +151,7 @@ def sixteen_rows_for_one() -> DraftPolicy:
 
 def test_among_so_many_sessions_that_none_would_pay_all_are_declined() -> None:
     made = sixteen_rows_for_one()
-    assert not made.declined(1, LIMIT)["good"]
+    assert not made.declined(1, LIMIT)[DraftKey("good")]
     assert all(made.declined(32, LIMIT).values())
 
 
@@ -158,19 +159,19 @@ def test_sessions_to_come_are_expected_to_run_beside_as_many_as_of_late() -> Non
     made = sixteen_rows_for_one()
     for _ in range(200):
         made.observe_pass(32)
-    assert made.declined(1, LIMIT)["good"]
+    assert made.declined(1, LIMIT)[DraftKey("good")]
     for _ in range(200):
         made.observe_pass(1)
-    assert not made.declined(1, LIMIT)["good"]
+    assert not made.declined(1, LIMIT)[DraftKey("good")]
 
 
-def test_the_adapter_that_joined_last_is_listed_last_and_the_oldest_are_forgotten() -> None:
+def test_the_draft_that_joined_last_is_listed_last_and_the_oldest_are_forgotten() -> None:
     made = policy()
     for number in range(300):
-        made.estimates(f"{number}", b"")
-    made.estimates("270", b"")
+        made.estimates(DraftKey(f"{number}"), b"")
+    made.estimates(DraftKey("270"), b"")
     listed = list(made.declined(1, LIMIT))
-    assert (listed[-2:], len(listed)) == (["270", OTHERS], 65)
+    assert (listed[-2:], len(listed)) == ([DraftKey("270"), OTHERS], 65)
 
 
 # ---- exploration
@@ -180,7 +181,7 @@ def passes_that_ask(count: int, *, right: bool) -> list[int]:
     """The passes of so many that ask a draft, known to be useless, which from now on is always right or never."""
     made = policy(per_row=0.02)
     met(made, "known", 0)
-    estimates = made.estimates("known", b"known")
+    estimates = made.estimates(DraftKey("known"), b"known")
     sessions = DraftedSessions(estimates.acceptance, estimates.latency, LIMIT, 1)
     asked = []
     for number in range(count):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.draft_key import GENERAL
 from core.policy.rerouting import MOST_MOVES, AnswerRoute, RoutingTable, expected_tokens, token_rate
-from core.tasks import GENERAL
 
 LENGTH = 6
 TASKS = ("math", "code", "prose", "law")

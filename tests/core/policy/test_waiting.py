@@ -69,7 +69,8 @@ def test_the_time_of_waiting_and_of_passes_is_counted() -> None:
     assert 0.0 < counts["waiting_us"] / (counts["waiting_us"] + counts["stepping_us"]) < 0.5
 
 
-COSTS = [PASS / 4, PASS, 3 * PASS, 100 * PASS]
+THOROUGH = pytest.mark.thorough
+COSTS = [PASS / 4, pytest.param(PASS, marks=THOROUGH), pytest.param(3 * PASS, marks=THOROUGH), 100 * PASS]
 MORE_COSTS = [pytest.param(cost, marks=pytest.mark.soak) for cost in (PASS / 2, 1.5 * PASS, 10 * PASS)]
 MODELS = {"right": ToyModel(), "half": PartlyRight(2), "wrong": ToyModel(MISTAKEN)}
 

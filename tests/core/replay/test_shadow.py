@@ -14,12 +14,20 @@ import torch
 from pyarrow import parquet
 
 from core.bundle.store import open_live, open_version, publish, show
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import BUNDLE_DIR, DRAFT_DIR
 from core.model.causal_lm import CausalLM, load_draft_model
 from core.replay.replay import AcceptanceCounts, score_draft, total
-from core.replay.shadow import ServedBundle, ServedCounts, TraceSample, draw, foreign_to, replayed, shadow
-from core.tasks import GENERAL
+from core.replay.shadow import (
+    ServedBundle,
+    ServedCounts,
+    TraceSample,
+    draw,
+    foreign_to,
+    replayed,
+    shadow,
+)
 from core.traces.store import TraceStore
 from tests.core.bundle.bundles import NAMES
 from tests.core.family_records import TERMS

@@ -146,6 +146,7 @@ def test_the_check_itself_notices_a_law_that_is_off_by_two_percent(noise: Noise)
     assert p_value(drawn, wrong / wrong.sum()) < P_VALUE < p_value(drawn, law)
 
 
+@pytest.mark.thorough
 def test_a_masked_token_is_never_drawn_in_ten_million_draws() -> None:
     params = SamplingParams(seed=0, max_tokens=1, temperature=2.0, top_k=2)
     z = filtered(torch.tensor([[0.0, 0.1, -9.0, 50.0]]), params, 3)

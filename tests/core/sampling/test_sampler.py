@@ -18,6 +18,7 @@ from core.sampling.params import SamplingParams
 from core.sampling.sampler import Sampling, count_rows, sample, score
 from tests.core import reference
 from tests.core.sampling.drawing import filtered, of, one_session
+from tests.examples import examples
 
 VOCAB = 12
 QUARTERS = st.sampled_from([quarters / 4 for quarters in range(-6, 7)])  # exact in float32, and with many ties
@@ -49,7 +50,7 @@ def ids(tokens: list[int], num_valid: int) -> list[int]:
     return [token % num_valid for token in tokens]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(ROWS, PARAMS, TOKENS, TOKENS, NUM_VALID)
 @example([[0.0] * VOCAB], SamplingParams(seed=0, max_tokens=1, top_k=5, top_p=0.5, min_p=1.0), [], [], VOCAB)
 def test_any_request_warps_every_row_as_the_reference_does(
@@ -66,7 +67,7 @@ def test_any_request_warps_every_row_as_the_reference_does(
     assert torch.equal(logits, torch.tensor(rows))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ROWS, PARAMS, TOKENS, TOKENS, st.lists(st.lists(st.booleans(), min_size=VOCAB, max_size=VOCAB), min_size=4))
 def test_what_is_not_allowed_is_banned_before_all_else_and_the_prompt_counts_as_repeated(
     rows: list[list[float]], params: SamplingParams, history: list[int], prompt: list[int], masks: list[list[bool]]
@@ -78,7 +79,7 @@ def test_what_is_not_allowed_is_banned_before_all_else_and_the_prompt_counts_as_
         assert of(z[j]) == reference.warped(row, params, Counter(history + [3] * j), VOCAB, prompt, banned)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(ROWS, PARAMS, TOKENS, TOKENS, NUM_VALID, st.integers(0, 2), st.integers(0, 5000))
 def test_any_request_draws_the_reference_s_token_in_every_row(
     rows: list[list[float]],
@@ -103,7 +104,7 @@ def test_any_request_draws_the_reference_s_token_in_every_row(
         assert temperature > 0 or drawn[j] == max(score, key=lambda v: score[v])
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(ROWS, PARAMS, TOKENS, TOKENS)
 def test_a_row_is_warped_and_drawn_alone_as_among_others(
     rows: list[list[float]], params: SamplingParams, history: list[int], tokens: list[int]
@@ -121,7 +122,7 @@ def test_a_row_is_warped_and_drawn_alone_as_among_others(
 SESSIONS = st.lists(st.tuples(PARAMS, ROWS, TOKENS, TOKENS, st.integers(0, 5000)), min_size=1, max_size=6)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SESSIONS, NUM_VALID, st.sampled_from([1, 40, sampler.CPU_BATCH]))
 def test_sessions_are_scored_among_others_as_alone(
     drawing: list[tuple[SamplingParams, list[list[float]], list[int], list[int], int]], num_valid: int, cached: int
@@ -143,7 +144,7 @@ def test_sessions_are_scored_among_others_as_alone(
     assert begin == len(together)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SESSIONS, st.sets(st.integers(0, VOCAB - 1), min_size=1))
 def test_columns_of_some_ids_are_scored_as_among_all_where_the_others_are_impossible(
     drawing: list[tuple[SamplingParams, list[list[float]], list[int], list[int], int]], listed: set[int]

@@ -12,8 +12,8 @@ from random import Random
 import pytest
 import torch
 
+from core.draft_key import GENERAL
 from core.errors import ConfigError
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier, window
 from core.tasks.classifier_training import ClassifierRecipe, Example, accuracy, train_classifier, winner
 

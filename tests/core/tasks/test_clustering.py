@@ -62,6 +62,7 @@ def purity(partition: TaskPartition, train: Prompts, held_out: Prompts) -> float
     return float((told == held_out.truth).mean())
 
 
+@pytest.mark.thorough
 def test_held_out_prompts_fall_into_pure_groups(
     found: dict[tuple[int, ...], TaskPartition], train: Prompts, held_out: Prompts
 ) -> None:

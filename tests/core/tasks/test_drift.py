@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.draft_key import GENERAL
 from core.sampling.params import SamplingParams
-from core.tasks import GENERAL
 from core.tasks.drift import BINS, Drift, Limits, Observation, distances, measure, stability_index
 from core.tasks.identity import TaskCentroids
 from core.traces.store import Proposals, Trace
@@ -48,6 +48,7 @@ def raised(seed: int, count: int = 200, **changes: object) -> Drift:
     return measure(answers(count, rng), answers(count, rng, **changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_the_same_traffic_is_raised_in_no_more_than_the_stated_share_of_trials() -> None:
     found = [raised(seed) for seed in range(TRIALS)]
     assert all(drift.claimed for drift in found)

@@ -6,9 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from core.parsing.call_spans import AnswerForm
-from core.parsing.marks import MARKS
 from core.text.detokenizer import TextStream
+from core.tools.call_spans import AnswerForm
+from core.tools.markers import MARKS
 from tests.core.toy_tokenizer import EOS, byte_char, byte_fallback, byte_level, one_byte
 
 BYTE_LEVEL = byte_level()

@@ -17,6 +17,7 @@ from core.text.prompt_files import read_prompts
 from core.text.prompts import Call, Message, Prompt
 from serve_app.http.schema.messages import for_template
 from serve_app.http.schema.requests import ChatRequest
+from tests.examples import examples
 
 HUMAN, ANSWER = {"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}
 WHY = (Message("user", "Why?"),)
@@ -274,7 +275,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.dictionaries(KEYS, VALUES, max_size=3), min_size=1, max_size=3))
 def test_whatever_a_file_holds_becomes_prompts_that_can_be_sent_or_is_refused(
     read: Read, lines: list[dict[str, Any]]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest, Run, TokenLogprob
-from core.parsing.call_spans import AnswerForm
-from core.parsing.marks import MARKS
 from core.sampling.params import SamplingParams
 from core.text.detokenizer import TextStream
+from core.tools.call_spans import AnswerForm
+from core.tools.markers import MARKS
 from core.verify.commit import Chain
 from core.verify.logprobs import token_logprobs
 from tests.core.toy_tokenizer import END_OF_TURN, EOS, byte_level, one_byte
@@ -170,6 +170,13 @@ def test_a_recovered_token_ends_the_run() -> None:
 def test_all_accepted_brings_a_bonus_token() -> None:
     run = chain([]).commit([8, 9, 10], [8, 9])
     assert run == Run(tokens=(8, 9, 10), proposed=2, accepted=2)
+
+
+@pytest.mark.parametrize(("proposed", "accepted", "judged"), [(0, 0, 0), (4, 0, 1), (4, 2, 3), (4, 4, 4)])
+def test_the_target_judges_what_it_accepts_and_the_first_that_it_rejects(
+    proposed: int, accepted: int, judged: int
+) -> None:
+    assert Run((1,) * (accepted + 1), proposed, accepted).num_judged == judged
 
 
 def test_no_proposal_commits_one_token() -> None:

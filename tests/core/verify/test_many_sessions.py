@@ -115,6 +115,7 @@ def crowd() -> Crowd:
     return Crowd()
 
 
+@pytest.mark.thorough
 def test_a_thousand_sessions_leave_nothing_behind(crowd: Crowd) -> None:
     before = held()
     crowd.run(SESSIONS // 2)
@@ -131,6 +132,7 @@ def test_a_thousand_sessions_leave_nothing_behind(crowd: Crowd) -> None:
     assert 0.1 < counts["prefix_hit_tokens"] / counts["prompt_tokens"] < 0.9
 
 
+@pytest.mark.thorough
 def test_every_page_is_given_out_again(crowd: Crowd) -> None:
     crowd.run(SESSIONS)
     model = models()[0]
@@ -144,6 +146,7 @@ def test_every_page_is_given_out_again(crowd: Crowd) -> None:
     assert (model.num_used_pages, model.num_remembered_pages) == (0, 0)
 
 
+@pytest.mark.thorough
 def test_answers_are_those_of_sessions_alone(crowd: Crowd) -> None:
     crowd.run(SESSIONS)
     whole = 0

@@ -19,14 +19,15 @@ from core.grammar import matching
 from core.grammar.building import of_choice, of_json_schema, of_lark, of_regex
 from core.sampling.params import SamplingParams
 from core.verify.engine import VerifyConfig, VerifyEngine
-from core.verify.sources import LookupConfig
+from core.verify.sources import DEFAULT
 from core.wire.messages import Propose
 from tests.core.test_speculation import LETTERS, PADDING, WordyModel
 from tests.core.toy import Clock, ToyModel
 from tests.core.toy_tokenizer import END_OF_TURN, EOS, byte_level
+from tests.examples import examples
 
 CALL, MARK, WORD = "<call>", "[MARK]", "stop it"
-EVERYTHING = VerifyConfig(prefill_chunk=4, lookup=LookupConfig(without_owner=True))
+EVERYTHING = VerifyConfig(prefill_chunk=4, lookup={**DEFAULT, "answers": {"without_owner": True}})
 PROMPT = (40, 41, 42)
 
 
@@ -150,7 +151,7 @@ def drafting(truth: Sequence[int], steps: Sequence[tuple[int, Sequence[int]]]) -
     return draft
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(GRAMMARS, LAWS, JUNK, st.lists(st.tuples(st.integers(0, 9), JUNK), min_size=1, max_size=4), st.data())
 def test_whoever_proposes_in_a_grammar_nothing_fails_and_nothing_changes(
     grammar: str, law: dict[str, Any], junk: list[int], steps: list[tuple[int, list[int]]], data: st.DataObject
@@ -164,7 +165,7 @@ def test_whoever_proposes_in_a_grammar_nothing_fails_and_nothing_changes(
         predicted = structs.replace(request, prediction=tuple(prediction))
         assert answered(engine, predicted, drafting(tokens, steps)) == truth
         assert answered(engine, predicted) == truth  # also from the answers before
-    forced = new_engine(VerifyConfig(lookup=LookupConfig(own_text=False, remembered_tokens=0)))
+    forced = new_engine(VerifyConfig(lookup={"grammar": {}}))
     assert answered(forced, request) == truth
 
 
@@ -201,7 +202,7 @@ def test_a_special_token_that_a_grammar_names_is_that_token() -> None:
         assert [token for token in tokens if token in SPECIAL] == [call, mark, tokens[-1]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.sampled_from(['start: "a" | "b" s "!"\ns: s s | /[a-z<]/ | ', 'start: "a" | /([ab]*a[ab]{9}c|[a-z]*)/']),
     st.integers(0, 30),

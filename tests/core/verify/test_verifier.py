@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 
+from core.draft_key import DraftKey
 from core.generation import GenerationRequest, Run
+from core.policy.draft_policy import OTHERS
 from core.verify.engine import VerifyConfig
 from core.verify.verifier import Verifier
 from core.wire.engine_thread import EngineStopped
@@ -22,7 +24,7 @@ class ScriptedEngine:
     def __init__(self) -> None:
         self.to_wait: float | None = 0.0
         self.runs: list[tuple[int, Run]] = []
-        self.refused = {"math": True, "*": False}
+        self.refused = {DraftKey("math"): True, OTHERS: False}
 
     def open(self, choices: list[GenerationRequest]) -> list[int]:
         return [7 + at for at, _ in enumerate(choices)]
@@ -30,7 +32,7 @@ class ScriptedEngine:
     def close(self, number: int) -> None:
         self.runs = [(of, run) for of, run in self.runs if of != number]
 
-    def declined(self) -> dict[str, bool]:
+    def declined(self) -> dict[DraftKey, bool]:
         return self.refused
 
     def wait(self) -> float | None:
@@ -101,9 +103,9 @@ def test_a_verifier_that_ends_hands_out_what_it_held_before_it_says_so() -> None
     assert isinstance(turns.told[2][1], EngineStopped)
 
 
-@pytest.mark.parametrize(("always", "declined"), [(False, {"math": True, "*": False}), (True, {})])
+@pytest.mark.parametrize(("always", "declined"), [(False, {DraftKey("math"): True, OTHERS: False}), (True, {})])
 def test_no_draft_is_declined_for_a_request_that_always_wants_one(
-    turns: Turns, always: bool, declined: dict[str, bool]
+    turns: Turns, always: bool, declined: dict[DraftKey, bool]
 ) -> None:
     asked = structs.replace(request(9), always_draft=always)
     assert turns.verifier._open([asked], lambda _choice, _run: None).declined == declined

@@ -14,6 +14,7 @@ from core.model.base import Rows
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.wire.messages import Address, Close, Commit, OpenSession, Propose
 from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, plain_tokens, request
+from tests.examples import examples
 
 ANSWER = 4000  # longer than any example gets
 STEP = 0.010
@@ -179,5 +180,5 @@ class FaultyWire(RuleBasedStateMachine):
 
 TestFaultyWire = FaultyWire.TestCase
 TestFaultyWire.settings = settings(
-    max_examples=120, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(120), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

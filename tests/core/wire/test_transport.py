@@ -15,12 +15,12 @@ import msgspec
 import pytest
 import zmq
 
+from core.draft_key import DraftKey
 from core.family import TARGET_DIR
 from core.generation import GenerationRequest
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import load_tokenizer
-from core.verify.draft_links import adapter_of
-from core.wire.messages import Address, Close, Commit, OpenSession, Propose
+from core.wire.messages import Address, Close, Commit, OpenSession, Propose, draft_key
 from core.wire.transport import (
     MAX_PROPOSALS,
     MESSAGES_PER_TURN,
@@ -55,7 +55,7 @@ def join(context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[Callable[[], Draft
     wires: list[DraftWire] = []
 
     def make() -> DraftWire:
-        wires.append(DraftWire(context, "math"))
+        wires.append(DraftWire(context, DraftKey("math")))
         return wires[-1]
 
     yield make
@@ -80,14 +80,16 @@ def proposals(wire: VerifierWire) -> list[tuple[bytes, Propose]]:
 # ---- who gets in
 
 
-@pytest.mark.parametrize("label", ["math", "draft-math_0a1b@20260101", "老师-一下", "c#-code"])
-def test_a_draft_is_known_by_its_label(
-    label: str, context: zmq.Context[zmq.Socket[bytes]], verifier: VerifierWire
+@pytest.mark.parametrize(
+    "key", [DraftKey("math"), DraftKey("math_0a1b", "20260101"), DraftKey("老师-一下"), DraftKey("c#-code", "1a")]
+)
+def test_a_draft_is_known_by_its_key(
+    key: DraftKey, context: zmq.Context[zmq.Socket[bytes]], verifier: VerifierWire
 ) -> None:
-    draft = DraftWire(context, label)
+    draft = DraftWire(context, key)
     draft.send([(draft.connect(verifier.address), Propose(1, 0, 3, ()))])
     [(peer, _)] = proposals(verifier)
-    assert adapter_of(peer) == label
+    assert draft_key(peer) == key
     draft.close()
 
 

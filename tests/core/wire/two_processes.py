@@ -16,6 +16,7 @@ import torch
 
 from core.draft.drafter import Drafter
 from core.draft.engine import DraftConfig
+from core.draft_key import GENERAL, DraftKey
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.generation import GenerationRequest, Run
 from core.model.causal_lm import CausalLM, load_model
@@ -71,7 +72,7 @@ def answer(runs: SimpleQueue[Run | BaseException]) -> list[int]:
 
 def run_draft() -> None:
     model = load_model(DRAFT_DIR, dtype=torch.float32, num_pages=128)
-    drafter = Drafter(model, same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), "general")
+    drafter = Drafter(model, same_id_map(TARGET_DIR, DRAFT_DIR), DraftConfig(), DraftKey(GENERAL))
     drafter.start()
     for line in sys.stdin:
         for opened in msgspec.json.decode(line, type=list[OpenSession]):

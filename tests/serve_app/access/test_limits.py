@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_app.access.limits import Bucket, Client, Clients, TooMany, duration
+from serve_app.access.limits import Allowance, Allowances, Bucket, TooMany, duration
 from serve_app.access_config import Limits
 from tests.serve_app.access.test_keys import Clock
 
@@ -25,7 +25,7 @@ def test_a_bucket_fills_evenly_up_to_its_size_and_may_owe() -> None:
 
 def test_requests_a_minute() -> None:
     clock = Clock()
-    client = Client(Limits(requests_per_minute=2), clock)
+    client = Allowance(Limits(requests_per_minute=2), clock)
     client.enter()
     client.enter()
     with pytest.raises(TooMany, match="limit of 2 requests per minute; try again in 30 s") as refused:
@@ -42,7 +42,7 @@ def test_requests_a_minute() -> None:
 
 def test_tokens_are_owed_until_the_minutes_have_paid_for_them() -> None:
     clock = Clock()
-    client = Client(Limits(tokens_per_minute=600), clock)
+    client = Allowance(Limits(tokens_per_minute=600), clock)
     client.enter()
     client.charge(599)
     client.enter()  # one is left
@@ -55,7 +55,7 @@ def test_tokens_are_owed_until_the_minutes_have_paid_for_them() -> None:
 
 
 def test_a_refused_request_takes_nothing() -> None:
-    client = Client(Limits(concurrency=1, requests_per_minute=5), Clock())
+    client = Allowance(Limits(concurrency=1, requests_per_minute=5), Clock())
     client.enter()
     with pytest.raises(TooMany, match="1 requests at a time") as refused:
         client.enter()
@@ -66,7 +66,7 @@ def test_a_refused_request_takes_nothing() -> None:
 
 
 def test_each_client_has_its_own() -> None:
-    clients = Clients(Limits(concurrency=1), Clock())
+    clients = Allowances(Limits(concurrency=1), Clock())
     for name in ("alice", "bob", None):
         clients.of(name).enter()
     with pytest.raises(TooMany):

@@ -168,7 +168,7 @@ async def test_the_log_has_the_place_of_a_failure_and_nothing_of_what_it_says(
     assert answer.status_code == (200 if stream else 500)
     assert "failed while answering" in answer.text
     assert "Jane" not in caplog.text + answer.text
-    assert re.search(r"ValueError at serve_app\.openai\.\w+:\d+", caplog.text), caplog.text
+    assert re.search(r"ValueError at serve_app\.http\.\w+:\d+", caplog.text), caplog.text
 
 
 async def test_a_web_page_may_read_that_the_service_failed() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from serve_app.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from serve_app.http.schema.requests import ChatRequest, CompletionRequest
 from serve_app.protocols.responses.requests import ResponsesRequest
+from tests.examples import examples
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService
 
@@ -83,25 +84,25 @@ def check(response: httpx2.Response) -> None:
     assert error.keys() == {"message", "type", "param", "code"}
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(PATHS, st.dictionaries(NAMES | WORDS, JSON_VALUES, max_size=3))
 def test_any_value_in_any_field(ask: Ask, path: str, fields: dict[str, Any]) -> None:
     check(ask("POST", path, json.dumps({**BODIES[path], **fields}).encode()))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(PATHS, JSON_VALUES)
 def test_any_json(ask: Ask, path: str, body: Any) -> None:
     check(ask("POST", path, json.dumps(body).encode()))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(PATHS, st.binary(max_size=40))
 def test_any_bytes(ask: Ask, path: str, body: bytes) -> None:
     check(ask("POST", path, body))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
 def test_any_model_name(ask: Ask, name: str) -> None:
     check(ask("GET", f"/v1/models/{quote(name, safe='')}", b""))

@@ -14,7 +14,7 @@ from core.bundle.store import publish, rollback
 from core.tasks.identity import TaskCentroids
 from serve_app import operations
 from serve_app.cli.main import main
-from serve_app.deployments.telemetry.rollout_report import RolloutReport
+from serve_app.deployments.telemetry.reports import RolloutReport
 from tests.core.bundle.bundles import NAMES, publish_adapters
 
 

@@ -11,8 +11,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +19,7 @@ from typer.testing import CliRunner
 
 from serve_app.api.app import create_app
 from serve_app.cli.main import app, main
+from tests.eventually import PATIENCE, eventually, late
 from tests.serve_app.command import ROOT
 from tests.serve_app.foreign import KEY, Foreign
 from tests.serve_app.live import live
@@ -252,7 +251,7 @@ class Terminal:
     def until(self, text: str) -> None:
         """Read on until `text` is shown, after what was read before."""
         while text not in self._shown:
-            assert select.select([self._mine], [], [], 60)[0], self._shown
+            assert select.select([self._mine], [], [], PATIENCE)[0], late(repr(text), PATIENCE, lambda: self._shown)
             self._shown += os.read(self._mine, 4096).decode()  # raises OSError once the process has ended
         self._shown = self._shown.partition(text)[2]
 
@@ -263,13 +262,6 @@ class Terminal:
             return self.process.wait(timeout=5)
         self.ctrl_c()
         return self.process.wait(timeout=20)
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_in_a_terminal_accepted_text_is_coloured_and_ctrl_c_stops_an_answer_then_the_chat(
@@ -289,7 +281,7 @@ def test_in_a_terminal_accepted_text_is_coloured_and_ctrl_c_stops_an_answer_then
         assert service.open == 1
         terminal.ctrl_c()
         terminal.until("Stopped.")
-        eventually(lambda: service.open == 0)
+        eventually(lambda: service.open == 0, "the answer is given up")
         terminal.until("> ")
         terminal.type("two\n")
         terminal.until("of\x1b[4;32m the story\x1b[0m")
@@ -311,7 +303,7 @@ def test_a_conversation_in_a_terminal_ends_when_it_is_told_to(ending: str, servi
 def test_ctrl_c_ends_a_script_with_130(service: ScriptedService) -> None:
     service.step = lambda: asyncio.sleep(60)
     with live(create_app(service)) as url, Terminal(url, "--prompt", "hello") as terminal:
-        eventually(lambda: service.open == 1)
+        eventually(lambda: service.open == 1, "the answer has begun")
         terminal.ctrl_c()
         assert terminal.process.wait(timeout=20) == 130
-        eventually(lambda: service.open == 0)
+        eventually(lambda: service.open == 0, "the answer is given up")

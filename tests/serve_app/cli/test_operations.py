@@ -16,12 +16,12 @@ from serve_app import local_cluster, operations
 from serve_app.cli import operations as operations_cli
 from serve_app.cli.main import main
 from serve_app.cli.operations import as_object, facts, parse_replicas, table
-from serve_app.deployments.telemetry.ingress_report import IngressReport
-from serve_app.operations import Part, ServiceStatus
+from serve_app.deployments.telemetry.reports import IngressReport
+from serve_app.operations import ServicePart, ServiceStatus
 
 DEPLOYED = datetime(2026, 7, 18, 10, 5, tzinfo=UTC)
-POOL = Part("math", "draft-math", "DraftPool", "UPSCALING", 1, 2, sessions=3, proposed=8, accepted=6)
-ROUTER = Part("router", "taskspec", "TaskRouter", "HEALTHY", 1, 1)
+POOL = ServicePart("math", "draft-math", "DraftPool", "UPSCALING", 1, 2, sessions=3, proposed=8, accepted=6)
+ROUTER = ServicePart("router", "taskspec", "TaskRouter", "HEALTHY", 1, 1)
 
 
 def status(bundle: str | None = "v1", traces: Counter[str] | None = None) -> ServiceStatus:

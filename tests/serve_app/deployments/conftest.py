@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from serve_app.deployments.deploy import rollout, running_applications
+from serve_app.deployments.deploy import bundle_pools, rollout
 from tests.serve_app.deployments.deploy.rollout_place import Place, Serve
 
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Place]:
-    kept: dict[bytes, bytes] = {}
-    fake = SimpleNamespace(
-        _internal_kv_get=kept.get, _internal_kv_put=lambda key, value, **_: kept.update({key: value})
-    )
-    monkeypatch.setattr(rollout, "internal_kv", fake)
+    stored: dict[str, bytes] = {}
+    monkeypatch.setattr(rollout, "load_value", lambda key: pickle.loads(stored[key]) if key in stored else None)
+    monkeypatch.setattr(rollout, "store_value", lambda key, value: stored.update({key: pickle.dumps(value)}))
     monkeypatch.setattr(
-        running_applications,
+        bundle_pools,
         "bundle_targets",
         lambda served: [SimpleNamespace(name=name) for name in sorted(served.applications)],
     )
     serve = Serve()
-    monkeypatch.setattr(running_applications, "serve", serve)
-    monkeypatch.setattr(running_applications, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(bundle_pools, "serve", serve)
+    monkeypatch.setattr(bundle_pools, "POLL_SECONDS", 0.0)
 
     def made(**settings: object) -> Place:
         place = Place(tmp_path, serve, **settings)

@@ -10,13 +10,13 @@ import pytest
 
 from core.text.prompts import Prompt
 from serve_app.client import Answer, BadAnswer
-from serve_app.load.figures import Figures, Goodput, Limits, Spread, figures
+from serve_app.load.figures import Figures, Goodput, GoodputLimits, Spread, figures
 from serve_app.load.pairs import Paired, paired
-from serve_app.load.sending import Arrivals, Measured, Mode, Question, Round, Sample, Streams
+from serve_app.load.sending import Arrivals, Measured, Mode, NumberedPrompt, Round, Sample, Streams
 from serve_app.load.times import Times
 
 ONE = Streams(1)
-NO_LIMITS = Limits()
+NO_LIMITS = GoodputLimits()
 
 
 def answer(arrivals: list[float], runs: list[int] | None = None, usage: dict[str, Any] | None = None) -> Answer:
@@ -34,14 +34,14 @@ def spoken(tokens: int, proposed: int, accepted: int, per_pass: float | None) ->
 
 def asked(number: int, due: float, said: Answer | None, text: str = "") -> Sample:
     error = None if said else BadAnswer("the service said 503: busy", 503)
-    return Sample(Question(number, Prompt(prompt=text or f"prompt {number}")), due, said, error)
+    return Sample(NumberedPrompt(number, Prompt(prompt=text or f"prompt {number}")), due, said, error)
 
 
 def level(*samples: Sample, began: float = 0.0, until: float | None = 100.0, mode: Mode = "on") -> Measured:
     return Measured(ONE, [Round(mode, began, list(samples), until)])
 
 
-def of(measured: Measured, limits: Limits = NO_LIMITS, mode: Mode = "on") -> Figures:
+def of(measured: Measured, limits: GoodputLimits = NO_LIMITS, mode: Mode = "on") -> Figures:
     return figures(measured, mode, limits)
 
 
@@ -116,11 +116,11 @@ def test_goodput_counts_what_failed_as_missed() -> None:
         asked(3, 0.0, answer([0.4], [1])),  # all of it in time
         asked(4, 0.0, None),
     ]
-    both = of(level(*samples, until=10.0), Limits(0.5, 0.2))
+    both = of(level(*samples, until=10.0), GoodputLimits(0.5, 0.2))
     assert both.goodput == Goodput(2 / 5, 2 / 10)
     assert both.failed == {"the service said 503: busy": 1}
-    assert of(level(*samples, until=10.0), Limits(ttft_s=0.5)).goodput == Goodput(3 / 5, 3 / 10)
-    assert of(level(*samples, until=10.0), Limits(per_token_s=0.2)).goodput == Goodput(3 / 5, 3 / 10)
+    assert of(level(*samples, until=10.0), GoodputLimits(ttft_s=0.5)).goodput == Goodput(3 / 5, 3 / 10)
+    assert of(level(*samples, until=10.0), GoodputLimits(per_token_s=0.2)).goodput == Goodput(3 / 5, 3 / 10)
     assert of(level(*samples, until=10.0)).goodput is None
 
 

@@ -17,7 +17,7 @@ from serve_app.load.sending import (
     Level,
     Load,
     Mode,
-    Question,
+    NumberedPrompt,
     Streams,
     arrivals,
     round_size,
@@ -28,11 +28,11 @@ from tests.serve_app.live import live
 from tests.serve_app.scripted import ScriptedService
 
 FIELDS = {"model": "org/toy", "temperature": 0.5, "max_tokens": 20}
-QUESTIONS = [Question(number, Prompt(prompt=f"prompt {number}")) for number in range(12)]
+QUESTIONS = [NumberedPrompt(number, Prompt(prompt=f"prompt {number}")) for number in range(12)]
 
 
 def send(
-    url: str, level: Level, modes: Sequence[Mode], questions: Sequence[Question] = QUESTIONS, clock: Any = None
+    url: str, level: Level, modes: Sequence[Mode], questions: Sequence[NumberedPrompt] = QUESTIONS, clock: Any = None
 ) -> tuple[Load, list[int]]:
     """The load after it has gone, and a count of what was heard of it on the way."""
     heard: list[int] = []
@@ -107,7 +107,7 @@ def test_arrivals_wait_for_nobody_and_are_timed_from_when_they_were_due() -> Non
     with live(create_app(service)) as url:
         load, _ = send(url, Arrivals(500.0), ("on",))
     [only] = load.measured[0].rounds
-    due = {sample.question.number: sample.due for sample in only.samples}
+    due = {sample.question.number: sample.due_at for sample in only.samples}
     assert [due[number] for number in range(12)] == arrivals(only.began, 500.0, 12, seed=7)
 
 
@@ -139,14 +139,14 @@ def test_every_chunk_has_the_time_of_its_arrival() -> None:
         load, _ = send(url, Streams(1), ("on",), QUESTIONS[:1], clock)
     [sample] = load.measured[0].rounds[0].samples
     assert sample.answer is not None
-    assert (sample.due, sample.answer.arrivals) == (0.0, [0.5, 0.75, 0.875, 1.875])
+    assert (sample.due_at, sample.answer.arrivals) == (0.0, [0.5, 0.75, 0.875, 1.875])
     assert sample.answer.runs == [1, 1, 3, 2]
     assert load.measured[0].rounds[0].until == 1.875
 
 
 def test_what_fails_is_kept_with_its_reason_and_the_rest_goes_on() -> None:
     service = ScriptedService()
-    long = Question(12, Prompt(prompt="never " * 200))
+    long = NumberedPrompt(12, Prompt(prompt="never " * 200))
     with live(create_app(service)) as url:
         load, heard = send(url, Streams(2), ("on",), [*QUESTIONS[:3], long, *QUESTIONS[3:5]])
     samples = load.measured[0].rounds[0].samples

@@ -54,7 +54,7 @@ def eventually(holds: Callable[[], bool], report: Callable[[], None]) -> None:
         if holds():
             return
         ray.get(_wait.remote())
-    raise AssertionError("never seen")
+    raise AssertionError("not within 10 s: what was reported is shown")
 
 
 @ray.remote

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from core.bundle.manifest import Evidence
+from core.draft_key import GENERAL
 from core.replay.replay import AcceptanceCounts
-from core.tasks import GENERAL
 from train_jobs.drafts.candidates import BASE, CONTINUED, LIVE, MIXED, TASK, draft_name
 from train_jobs.stages.evaluate import Judge
 from train_jobs.work.artefacts import LiveDrafts, Scores, TaskAssignment

@@ -11,7 +11,7 @@ import pytest
 
 from core.bundle.manifest import Evidence, Manifest
 from core.bundle.store import Winner, publish
-from core.tasks import GENERAL
+from core.draft_key import GENERAL
 from core.tasks.embedding import Matrix, unit
 from core.tasks.identity import TaskChange
 from tests.core.bundle.bundles import adapter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from core.draft_key import GENERAL
 from core.replay.replay import AcceptanceCounts
-from core.tasks import GENERAL
 from core.traces.store import parquet_of
 from tests.train_jobs.stages.test_partition import FIRST, partitioned
 from tests.train_jobs.watching import answers

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import TARGET_DIR
 from core.sampling.params import SamplingParams
-from core.tasks import GENERAL
 from core.tasks.classifier import TaskClassifier
 from core.tasks.classifier_training import winner
 from core.tasks.clustering import TaskPartition, find_tasks
@@ -94,6 +94,7 @@ def small(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     return fitted(stage, directory / "router", general=write_general(directory / "general.jsonl", 200))
 
 
+@pytest.mark.thorough
 def test_it_learns_what_the_partition_calls_prompts(small: Fitted, stage: Stage) -> None:
     assert small.routing.classes == [*stage.partition.names, GENERAL]
     (router,) = small.routing.classifiers

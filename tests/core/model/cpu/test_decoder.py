@@ -14,11 +14,14 @@ import torch
 from core.errors import OutOfPages
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
+from core.model.config import DecoderName
 from core.model.cpu import build
 from core.model.cpu.decoder import CompiledDecoder
 from core.model.draft_tokens import DraftToken, StopRule
+from core.model.tensor_views import as_tensor
 from tests.core.model.random_models import random_tokens, save_model
 
+BOTH_DECODERS: tuple[DecoderName, ...] = ("compiled", "torch")
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 
 
@@ -29,8 +32,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def loaded(directory: Path, *, compiled: bool, num_pages: int = 32, dtype: torch.dtype = torch.float32) -> CausalLM:
-    return load_model(directory, dtype=dtype, num_pages=num_pages, compiled=compiled)
+def loaded(
+    directory: Path, *, decoder: DecoderName, num_pages: int = 32, dtype: torch.dtype = torch.float32
+) -> CausalLM:
+    return load_model(directory, dtype=dtype, num_pages=num_pages, decoder=decoder)
 
 
 @pytest.fixture
@@ -51,15 +56,19 @@ def in_loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("level", build.LEVELS)
-@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [("llama", {}), ("qwen3", {}), ("gemma3_text", {"sliding_window": 40, "head_dim": 32})],
+    ids=["llama", "qwen3", "gemma3"],
+)
 def test_every_level_has_the_logits_of_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str, model_type: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str, model_type: str, changes: dict[str, object]
 ) -> None:
     if level == "amx" or not build._features().issuperset(build.LEVELS[level]):
         pytest.skip("this processor is a lesser one")
     monkeypatch.setattr(build, "level", lambda: level)
-    save_model(tmp_path, model_type)
-    models = [loaded(tmp_path, compiled=one) for one in (True, False)]
+    save_model(tmp_path, model_type, **changes)
+    models = [loaded(tmp_path, decoder=one) for one in BOTH_DECODERS]
     for model in models:
         model.open(0)
     for begin, end in ((0, 7), (7, 8), (8, 70), (70, 75)):
@@ -71,7 +80,7 @@ def test_every_level_has_the_logits_of_torch(
 def test_a_walk_has_the_logits_of_torch(directory: Path, in_loops: list[int]) -> None:
     """Sessions that fork, are cut and grow side by side: pages are shared, copied and scattered."""
     dice = random.Random(3)
-    models = [loaded(directory, compiled=one, num_pages=48) for one in (True, False)]
+    models = [loaded(directory, decoder=one, num_pages=48) for one in BOTH_DECODERS]
     sessions = list(range(4))
     for model in models:
         for session in sessions:
@@ -102,7 +111,7 @@ def test_a_walk_has_the_logits_of_torch(directory: Path, in_loops: list[int]) ->
 def test_a_walk_has_the_bits_of_a_pass_over_all_of_it(directory: Path, dtype: torch.dtype) -> None:
     """In bf16 two tokens' values share their words, and a session may be cut between them."""
     dice = random.Random(4)
-    walked, fresh = (loaded(directory, compiled=True, dtype=dtype) for _ in range(2))
+    walked, fresh = (loaded(directory, decoder="compiled", dtype=dtype) for _ in range(2))
     tokens: dict[int, list[int]] = {0: [], 1: []}
     for session in tokens:
         walked.open(session)
@@ -126,12 +135,12 @@ def test_a_walk_has_the_bits_of_a_pass_over_all_of_it(directory: Path, dtype: to
 def test_what_follows_a_token_is_nothing_to_it_not_even_where_it_is_no_number(
     directory: Path, dtype: torch.dtype
 ) -> None:
-    beside, alone = (loaded(directory, compiled=True, dtype=dtype) for _ in range(2))
-    beside._cache.fill_(torch.nan)
+    beside, alone = (loaded(directory, decoder="compiled", dtype=dtype) for _ in range(2))
+    as_tensor(beside._decoder.compiled.cache).fill_(torch.nan)  # type: ignore[attr-defined]
     for model in (beside, alone):
         model.open(0)
     for length in range(1, 6):
-        model = loaded(directory, compiled=True, dtype=dtype)
+        model = loaded(directory, decoder="compiled", dtype=dtype)
         model._decoder.compiled._held[0][9] = np.nan  # type: ignore[attr-defined]  # the embedding
         model.open(0)
         both = model.forward([Rows(0, [*range(length), 9], 2)])
@@ -167,7 +176,7 @@ def test_sizes_may_be_one(tmp_path: Path, dtype: torch.dtype, num_pages: int) ->
 
 def test_nothing_is_read_outside_of_what_is_given(directory: Path) -> None:
     """The kernels would read anything."""
-    model = loaded(directory, compiled=True)
+    model = loaded(directory, decoder="compiled")
     for num_ids, noise in ((301, None), (300, torch.zeros(2, 1, 299)), (300, torch.zeros(1, 1, 300))):
         model.open(0)
         with pytest.raises(ValueError, match="ids"):
@@ -186,7 +195,7 @@ def test_what_is_drawn_is_what_torch_draws_one_by_one(
 ) -> None:
     """Lines end where the chance that all of one is right gets too small; the last tokens drawn are not cached."""
     prompts = [random_tokens(70, 300, 1), random_tokens(61, 300, 2)]  # the second one's draws go on to a new page
-    models = [loaded(directory, compiled=one) for one in (True, False)]
+    models = [loaded(directory, decoder=one) for one in BOTH_DECODERS]
     for model in models:
         for session, prompt in enumerate(prompts):
             model.open(session)
@@ -216,8 +225,8 @@ def test_what_is_drawn_is_what_torch_draws_one_by_one(
 def test_a_draw_may_go_on_until_all_lines_have_ended(directory: Path) -> None:
     """One has with its first token, the other after some: it is as long for both in loops and one by one."""
     ending = StopRule(np.array([0.1]), np.array([0.8, 0.8]), np.ones(2), np.array([2.0, 0.5]))
-    for compiled in (True, False):
-        model = loaded(directory, compiled=compiled)
+    for decoder in BOTH_DECODERS:
+        model = loaded(directory, decoder=decoder)
         model.open(0)
         model.open(1)
         batch = [Rows(0, [5], 1), Rows(1, [6, 7], 1)]
@@ -228,7 +237,7 @@ def test_a_draw_may_go_on_until_all_lines_have_ended(directory: Path) -> None:
 
 
 def test_ids_that_cannot_be_are_no_guesses_even_where_all_are_not_numbers(directory: Path) -> None:
-    model = loaded(directory, compiled=True)
+    model = loaded(directory, decoder="compiled")
     model.open(0)
     noise = torch.full((3, 1, 300), -torch.inf)
     noise[0] = torch.nan
@@ -240,14 +249,14 @@ def test_ids_that_cannot_be_are_no_guesses_even_where_all_are_not_numbers(direct
     for guess in (first, third):  # as unsure as can be, lest much be built upon it
         assert guess == DraftToken(0, 0.0, ())
     fed = [model.forward([Rows(0, [token], 1)]) for token in (0, 7) if not model.rollback(0, 1 + (token == 7))]
-    again = loaded(directory, compiled=True)
+    again = loaded(directory, decoder="compiled")
     again.open(0)
     assert torch.equal(torch.cat(fed), again.forward([Rows(0, [5, 0, 7], 2)]))
 
 
 def test_sessions_that_shared_a_page_draw_on_copies_of_their_own(directory: Path) -> None:
     def drawn(*, forked: bool) -> list[list[DraftToken]]:
-        model = loaded(directory, compiled=True)
+        model = loaded(directory, decoder="compiled")
         model.open(0)
         model.forward([Rows(0, random_tokens(61, 300), 0)])
         if forked:
@@ -261,7 +270,7 @@ def test_sessions_that_shared_a_page_draw_on_copies_of_their_own(directory: Path
 
 
 def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> None:
-    model = loaded(directory, compiled=True, num_pages=1)
+    model = loaded(directory, decoder="compiled", num_pages=1)
     model.open(0)
     model.forward([Rows(0, random_tokens(61, 300), 0)])
     with pytest.raises(OutOfPages):
@@ -272,7 +281,7 @@ def test_drawing_begins_where_there_are_pages_for_all_of_it(directory: Path) -> 
 
 
 def test_pages_for_what_was_not_drawn_are_given_back(directory: Path) -> None:
-    model = loaded(directory, compiled=True, num_pages=2)
+    model = loaded(directory, decoder="compiled", num_pages=2)
     model.open(0)
     model.forward([Rows(0, random_tokens(61, 300), 0)])
     ending = StopRule.never(1)._replace(worths=np.array([2.0]))

@@ -63,7 +63,10 @@ def multiplied(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize(("outs", "ins"), [(96, 64), (100, 33), (7, 5), (1, 1), (300, 768), (70, WIDEST)])
+@pytest.mark.parametrize(
+    ("outs", "ins"),
+    [(96, 64), (100, 33), (7, 5), (1, 1), (70, WIDEST), pytest.param(300, 768, marks=pytest.mark.thorough)],
+)
 def test_products_are_right_and_rows_independent(
     library: ctypes.CDLL, rounds: bool, dtype: torch.dtype, outs: int, ins: int
 ) -> None:

@@ -115,7 +115,7 @@ def test_a_real_model_is_timed_by_some_of_its_layers(tmp_path: Path, monkeypatch
         return load_model(*given, num_layers=num_layers, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(threads, "load_model", counted)
-    assert choose_threads(tmp_path, torch.bfloat16, compiled=False) == torch.get_num_threads()
+    assert choose_threads(tmp_path, torch.bfloat16, decoder="torch") == torch.get_num_threads()
     assert torch.get_num_threads() in {1, 2}
     assert loaded == [1, 1]
     assert config.num_layers > 1

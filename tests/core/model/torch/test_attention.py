@@ -11,7 +11,7 @@ from core.model.torch.plan import Planner
 
 def test_a_mask_for_a_gpu_begins_where_its_memory_does() -> None:
     device = torch.device("meta")
-    layouts = TileLayouts(1, 256, 8, 4096, torch.bfloat16, device, replayed=True)
+    layouts = TileLayouts(1, 256, [None, 96], torch.bfloat16, device)
     planner = Planner(layouts, 8, device, replayed=True)
     for start in (4, 7, 64, 130):
         one, several = ([Span(0, start, length, range(8))] for length in (1, 3 * TILE))
@@ -19,5 +19,7 @@ def test_a_mask_for_a_gpu_begins_where_its_memory_does() -> None:
             layout = planner.plan([5] * spans[0].length, spans, 16).layout
             assert isinstance(layout, Tiles)
             for group in layout.groups:
-                assert group.mask.storage_offset() == 0
-                assert group.mask.is_contiguous()
+                assert [*group.masks] == [None, 96]
+                for mask in group.masks.values():
+                    assert mask.storage_offset() == 0
+                    assert mask.is_contiguous()

@@ -35,13 +35,14 @@ def varlen(
     max_q: int,
     max_k: int,
     *,
+    scale: float,
     window_size: tuple[int, int],
     enable_gqa: bool,
     seqused_k: torch.Tensor,
     block_table: torch.Tensor,
 ) -> torch.Tensor:
     """Each session's rows are its last, and see what is before them; rows of none are whatever was there."""
-    assert (window_size, enable_gqa, cu_seq_k) == ((-1, 0), True, None)
+    assert (window_size[1], enable_gqa, cu_seq_k) == (0, True, None)
     assert {cu_seq_q.dtype, seqused_k.dtype, block_table.dtype} == {torch.int32}
     out = torch.full_like(query, torch.nan)
     starts = cu_seq_q.tolist()
@@ -53,9 +54,11 @@ def varlen(
         if not rows:
             continue
         keys, values = (kept[table].flatten(0, 1)[:length].transpose(0, 1)[None] for kept in (key, value))
-        seen = torch.ones(rows, length, dtype=torch.bool).tril(length - rows)
+        visible = torch.ones(rows, length, dtype=torch.bool).tril(length - rows)
+        if window_size[0] >= 0:
+            visible = visible.triu(length - rows - window_size[0])
         each = query[own].transpose(0, 1)[None]
-        attended = F.scaled_dot_product_attention(each, keys, values, attn_mask=seen, enable_gqa=True)
+        attended = F.scaled_dot_product_attention(each, keys, values, attn_mask=visible, enable_gqa=True, scale=scale)
         out[own] = attended[0].transpose(0, 1)
     return out
 
@@ -73,10 +76,10 @@ def of_large_pages(*_: Any, **__: Any) -> torch.Tensor:
     raise RuntimeError("Paged KV cache block size must be divisible by 256")
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[{}, {"model_type": "gemma3_text", "sliding_window": 40, "head_dim": 24}])
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
-    save_model(path)
+    save_model(path, **request.param)
     return path
 
 
@@ -85,12 +88,12 @@ def test_a_walk_over_page_tables_has_the_logits_of_tiles(
     directory: Path, monkeypatch: pytest.MonkeyPatch, replays: bool
 ) -> None:
     monkeypatch.setattr(flash, "varlen_attn", varlen)
-    tiled = load_model(directory, dtype=torch.float32, num_pages=32, compiled=False)
+    tiled = load_model(directory, dtype=torch.float32, num_pages=32, decoder="torch")
     own, recordings = tiled._decoder, Recordings()
     assert isinstance(own, TorchDecoder)
-    parts = (ModelConfig.load(directory), own._transformer, own._head, torch.zeros_like(tiled._cache))
+    parts = (ModelConfig.load(directory), own._transformer, own._head, own.num_pages)
     decoder = TorchDecoder(*parts, record=recordings if replays else None, flash=True)
-    tabled = CausalLM(parts[0], parts[-1], decoder)
+    tabled = CausalLM(parts[0], decoder)
     dice = random.Random(5)
     for session in range(3):
         for model in (tiled, tabled):

@@ -51,7 +51,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def launched(directory: Path) -> CausalLM:
-    return load_model(directory, dtype=torch.float32, num_pages=32, compiled=False)
+    return load_model(directory, dtype=torch.float32, num_pages=32, decoder="torch")
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def recordings() -> Recordings:
 
 @pytest.fixture
 def replayed(directory: Path, launched: CausalLM, recordings: Recordings) -> CausalLM:
-    config, cache, own = ModelConfig.load(directory), torch.zeros_like(launched._cache), launched._decoder
-    return CausalLM(config, cache, TorchDecoder(config, own._transformer, own._head, cache, recordings))
+    config, own = ModelConfig.load(directory), launched._decoder
+    return CausalLM(config, TorchDecoder(config, own._transformer, own._head, own.num_pages, recordings))
 
 
 def test_a_walk_of_replayed_passes_has_the_bits_of_launched_ones(
@@ -123,11 +123,11 @@ def test_a_replayed_loop_over_a_cut_head_feeds_the_tokens_of_its_columns(
     directory: Path, recordings: Recordings
 ) -> None:
     vocabulary = DraftVocabulary.from_ids(range(0, 300, 7), 300)
-    launched = load_model(directory, dtype=torch.float32, num_pages=32, vocabulary=vocabulary, compiled=False)
-    own, cache = launched._decoder, torch.zeros_like(launched._cache)
-    parts = (ModelConfig.load(directory), own._transformer, own._head, cache, recordings)
+    launched = load_model(directory, dtype=torch.float32, num_pages=32, vocabulary=vocabulary, decoder="torch")
+    own = launched._decoder
+    parts = (ModelConfig.load(directory), own._transformer, own._head, own.num_pages, recordings)
     decoder = TorchDecoder(*parts, head_ids=launched.head_ids)
-    replayed = CausalLM(parts[0], cache, decoder, launched.head_ids)
+    replayed = CausalLM(parts[0], decoder)
     batch = [Rows(0, random_tokens(9, 300), 1), Rows(1, random_tokens(9, 300, 1), 1)]
     for number in range(6):
         noise = torch.randn(4, 2, 40, generator=torch.Generator().manual_seed(number))

@@ -111,7 +111,7 @@ def test_a_kernel_never_sees_a_number_of_rows_that_it_sums_otherwise(
 
 
 def test_a_pass_has_the_rows_that_the_most_demanding_layer_wants() -> None:
-    usual = load_model(TARGET_DIR, dtype=torch.float32, num_pages=1, compiled=False)._decoder._transformer
+    usual = load_model(TARGET_DIR, dtype=torch.float32, num_pages=1, decoder="torch")._decoder._transformer
     usual._layers[-1].down.sizes = (7, 9)
     transformer = Transformer(usual._config, usual._embedding, usual._layers, usual._norm)
     assert [transformer.padded(rows) for rows in (1, 8, 10)] == [7, 9, 16]

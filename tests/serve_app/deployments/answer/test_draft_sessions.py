@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -12,25 +11,27 @@ from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentResponseGenerator
 
+from core.draft_key import DraftKey
 from core.generation import GenerationRequest, Run
 from core.policy.draft_policy import OTHERS
 from core.policy.rerouting import RoutingTable
 from core.sampling.params import SamplingParams
 from core.wire.messages import Address, OpenSession
-from serve_app.config import draft_name, load_config
-from serve_app.deployments.actors.target_verifier import Started, declined_drafts
-from serve_app.deployments.answer import choice_drafts
+from serve_app.config import draft_key, load_config
+from serve_app.deployments.answer import draft_sessions
+from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
 from serve_app.deployments.answer.draft_sessions import DraftSessions
-from serve_app.deployments.answer.generation_state import GenerationState
-from serve_app.deployments.answer.serving import Serving, Tallies
+from serve_app.deployments.answer.generation import Generation
+from serve_app.deployments.answer.started import Started, declined_drafts
 from serve_app.deployments.models.served_models import ServedModels
-from serve_app.deployments.telemetry.metrics import Move
+from serve_app.deployments.telemetry.answer_metrics import Move
+from serve_app.http.service import ChoiceRun
 
 ADDRESS = Address("tcp://127.0.0.1:1", "key")
 
 
 class Stream:
-    """A draft session of a slot that is open until it is ended, lost or cancelled, if `joins`; else it stays queued."""
+    """A draft session of a task that is open until it is ended, lost or cancelled, if `joins`; else it stays queued."""
 
     def __init__(self, task: str, *, joins: bool) -> None:
         self.task = task
@@ -63,31 +64,23 @@ class Pools:
 
     def __init__(self, *, declining: bool = False, down: Sequence[str] = ()) -> None:
         self.table = RoutingTable(["math", "code"], {})
-        self.declining = declining
+        self.counts = IngressCounts(declining=declining)
         self.down = down
         self.routed = 0
-        self.moves = Counter[Move]()
         self.answer = asyncio.Event()
         self.opened: list[OpenSession] = []
         self.streams: list[Stream] = []
-        self._counts = Counter[str]()
-
-    def counts(self) -> Counter[str]:
-        return self._counts
 
     async def route(self, _tokens: Sequence[int]) -> dict[str, float]:
         self.routed += 1
         await self.answer.wait()
         return {"math": 0.95, "code": 0.02, "general": 0.03}
 
-    def declines(self, task: str, started: Started) -> bool:
-        return started.declines(draft_name(task))
+    def declined(self, started: Started) -> set[str]:
+        return {task for task in self.table.slots if started.declines(draft_key(task))}
 
-    def refused(self, started: Started) -> set[str]:
-        return {slot for slot in self.table.slots if self.declines(slot, started)}
-
-    def open_draft(self, task: str, opened: OpenSession) -> DeploymentResponseGenerator[None]:
-        self.opened.append(opened)
+    def open_draft(self, task: str, opening: OpenSession) -> DeploymentResponseGenerator[None]:
+        self.opened.append(opening)
         self.streams.append(Stream(task, joins=task not in self.down))
         if task in self.down:
             self.streams[-1].lose()
@@ -102,8 +95,12 @@ def requests(n: int, asked: int | None = None, most: int = 9) -> list[Generation
     ]
 
 
-def started(*sessions: int, declined: frozenset[str] = frozenset()) -> Started:
-    return Started(sessions, ADDRESS, declined)
+def started(*sessions: int, declined: Sequence[str] = (), declines_all: bool = False) -> Started:
+    return Started(sessions, ADDRESS, frozenset(map(draft_key, declined)), declines_all)
+
+
+def wired(pools: Pools, generation: Generation, task: str | None = None) -> DraftSessions:
+    return DraftSessions(cast(Any, pools), generation, 4, task)
 
 
 async def settle() -> None:
@@ -113,7 +110,7 @@ async def settle() -> None:
 
 async def test_a_choice_that_ends_before_the_router_answers_leaves_the_others_their_drafts() -> None:
     pools = Pools()
-    wiring = DraftSessions(pools, GenerationState(requests(2)), 4, None)
+    wiring = wired(pools, Generation(requests(2)))
     wiring.start(started(70, 71), [0, 1])
     await settle()
     wiring.end(0)
@@ -127,18 +124,18 @@ async def test_a_choice_that_ends_before_the_router_answers_leaves_the_others_th
 
 
 async def test_drafts_of_a_lost_verifier_end_and_those_of_the_next_go_on_from_what_arrived() -> None:
-    pools, received = Pools(), GenerationState(requests(3))
+    pools, generation = Pools(), Generation(requests(3))
     pools.answer.set()
-    wiring = DraftSessions(pools, received, 4, None)
+    wiring = wired(pools, generation)
     wiring.start(started(70, 71, 72), [0, 1, 2])
     await settle()
-    received.add(1, Run((7, 8), finish_reason="stop"))
+    generation.ledger.add(ChoiceRun(1, Run((7, 8), finish_reason="stop"), "math"))
     wiring.end(1)
-    received.add(2, Run((9,)))
+    generation.ledger.add(ChoiceRun(2, Run((9,)), "math"))
     wiring.stop()
     await settle()
     assert all(stream.cancelled for stream in pools.streams)
-    wiring.start(started(80, 82), received.unfinished)
+    wiring.start(started(80, 82), generation.unfinished)
     await settle()
     assert [(opened.session, opened.choice, opened.tokens) for opened in pools.opened[3:]] == [
         (80, 0, (5, 6)),
@@ -154,7 +151,7 @@ async def test_a_draft_is_opened_for_as_many_proposals_as_the_request_or_the_ser
     pools = Pools()
     pools.answer.set()
     for asked in (16, 3, None):
-        wiring = DraftSessions(pools, GenerationState(requests(1, asked)), 4, None)
+        wiring = wired(pools, Generation(requests(1, asked)))
         wiring.start(started(70), [0])
         await settle()
         wiring.close()
@@ -164,32 +161,31 @@ async def test_a_draft_is_opened_for_as_many_proposals_as_the_request_or_the_ser
 async def test_a_session_goes_without_a_draft_of_which_nothing_is_wanted() -> None:
     pools = Pools()
     pools.answer.set()
-    wiring = DraftSessions(pools, GenerationState(requests(1)), 4, None)
-    everything = frozenset({"math", "code", "general"})
-    wiring.start(started(70, declined=everything), [0])
+    wiring = wired(pools, Generation(requests(1)))
+    wiring.start(started(70, declined=["math", "code", "general"]), [0])
     await settle()
     assert not pools.opened
-    wiring.start(started(75, declined=frozenset({"math"})), [0])
+    wiring.start(started(75, declined=["math"]), [0])
     await settle()
     assert [(stream.task, opened.session) for stream, opened in zip(pools.streams, pools.opened, strict=True)] == [
         ("general", 75)
     ]
     wiring.stop()
-    wiring.start(started(80, declined=frozenset({"code"})), [0])
+    wiring.start(started(80, declined=["code"]), [0])
     await settle()
     assert [(pools.streams[-1].task, pools.opened[-1].session)] == [("math", 80)]
     wiring.close()
     await settle()
 
 
-@pytest.mark.parametrize(("declined", "routed"), [(frozenset({OTHERS}), 0), (frozenset(), 1)])
-async def test_where_every_draft_is_declined_the_router_is_not_asked(declined: frozenset[str], routed: int) -> None:
+@pytest.mark.parametrize(("declines_all", "routed"), [(True, 0), (False, 1)])
+async def test_where_every_draft_is_declined_the_router_is_not_asked(*, declines_all: bool, routed: int) -> None:
     pools = Pools(declining=True)  # as the verifier did for the answer before
     pools.answer.set()
-    wiring = DraftSessions(pools, GenerationState(requests(3)), 4, None)
+    wiring = wired(pools, Generation(requests(3)))
     await settle()
     assert pools.routed == 0
-    wiring.start(started(70, 71, 72, declined=declined), [0, 1, 2])
+    wiring.start(started(70, 71, 72, declines_all=declines_all), [0, 1, 2])
     await settle()
     assert pools.routed == routed
     assert wiring.task(0) == ("math" if routed else "general")
@@ -206,7 +202,7 @@ LONG = 400  # tokens
 async def drafted(pools: Pools, *, asked: int | None = None, task: str | None = None, n: int = 1) -> DraftSessions:
     """Choices whose first drafts are open."""
     pools.answer.set()
-    wiring = DraftSessions(pools, GenerationState(requests(n, asked, LONG)), 4, task)
+    wiring = wired(pools, Generation(requests(n, asked, LONG)), task)
     wiring.start(started(*range(70, 70 + n)), list(range(n)))
     await settle()
     return wiring
@@ -214,7 +210,7 @@ async def drafted(pools: Pools, *, asked: int | None = None, task: str | None = 
 
 async def take(wiring: DraftSessions, run: Run, times: int = 12, choice: int = 0) -> None:
     for _ in range(times):
-        wiring.take(choice, run)
+        wiring.observe(choice, run)
         await settle()
 
 
@@ -231,11 +227,8 @@ async def test_a_choice_whose_draft_does_badly_moves_and_the_first_draft_goes_on
     assert (wiring.task(0), wiring.task(1)) == ("general", "math")
     await take(wiring, RIGHT)
     assert len(pools.streams) == 3
-    counts = pools.counts()
-    assert counts["rerouted"] == 1
-    assert pools.moves == {Move("math", "general"): 1}
-    assert (counts["accepted_before_moves"], counts["accepted_after_moves"]) == (0, 48)
-    assert 0 < counts["proposed_before_moves"] < 48 == counts["proposed_after_moves"]
+    assert pools.counts.events == {"rerouted": 1}
+    assert pools.counts.moves == {Move("math", "general"): 1}
     wiring.close()
     await settle()
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -280,7 +273,7 @@ async def test_a_move_to_a_pool_that_is_down_changes_nothing_and_is_not_tried_ag
     tried = [stream.task for stream in pools.streams[1:]]
     assert "general" in tried
     assert len(tried) == len(set(tried))
-    assert pools.counts()["rerouted"] == 0
+    assert pools.counts.events["rerouted"] == 0
     wiring.close()
     await settle()
 
@@ -288,8 +281,8 @@ async def test_a_move_to_a_pool_that_is_down_changes_nothing_and_is_not_tried_ag
 async def test_a_pool_that_the_verifier_declines_is_not_moved_to() -> None:
     pools = Pools()
     pools.answer.set()
-    wiring = DraftSessions(pools, GenerationState(requests(1, None, LONG)), 4, None)
-    wiring.start(started(70, declined=frozenset({"general", "code"})), [0])
+    wiring = wired(pools, Generation(requests(1, None, LONG)))
+    wiring.start(started(70, declined=["general", "code"]), [0])
     await settle()
     await take(wiring, WRONG, 40)
     assert [stream.task for stream in pools.streams] == ["math"]
@@ -300,7 +293,7 @@ async def test_a_pool_that_the_verifier_declines_is_not_moved_to() -> None:
 async def test_a_lost_draft_is_opened_once_more_unless_another_has_taken_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(choice_drafts, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(draft_sessions, "RETRY_AFTER", 0.0)
     pools = Pools()
     wiring = await drafted(pools)
     pools.streams[0].lose()
@@ -325,7 +318,7 @@ async def test_a_move_that_is_still_queued_when_the_answer_ends_is_given_up() ->
     pools.open_draft = lambda *_: cast(Any, held)  # type: ignore[method-assign]
     await take(wiring, WRONG, 20)
     assert wiring.task(0) == "math"
-    wiring.take(0, Run((2,), finish_reason="stop"))
+    wiring.observe(0, Run((2,), finish_reason="stop"))
     await settle()
     assert held.cancelled
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -334,10 +327,10 @@ async def test_a_move_that_is_still_queued_when_the_answer_ends_is_given_up() ->
 async def test_the_router_is_asked_before_the_verifier_has_answered() -> None:
     """And once, though the sessions come to be more than a draft pays among."""
     pools = Pools()
-    wiring = DraftSessions(pools, GenerationState(requests(1)), 4, None)
+    wiring = wired(pools, Generation(requests(1)))
     await settle()
     assert pools.routed == 1
-    wiring.start(started(70, declined=frozenset({OTHERS})), [0])
+    wiring.start(started(70, declines_all=True), [0])
     await settle()
     assert not pools.opened
     wiring.start(started(80), [0])
@@ -349,24 +342,22 @@ async def test_the_router_is_asked_before_the_verifier_has_answered() -> None:
 
 
 def test_a_draft_is_declined_by_its_own_pool_alone() -> None:
-    old, new = draft_name("math", "/bundles/old"), draft_name("math", "/bundles/new")
-    assert declined_drafts({old: False, new: True, OTHERS: False}) == {new}
-    assert OTHERS in declined_drafts({new: True, OTHERS: True})
-    assert declined_drafts({}) == set()
+    old, new = draft_key("math", "/bundles/old"), draft_key("math", "/bundles/new")
+    assert declined_drafts({old: False, new: True, OTHERS: False}) == ({new}, False)
+    assert declined_drafts({new: True, OTHERS: True}) == ({new}, True)
+    assert declined_drafts({}) == (frozenset(), False)
 
 
 @pytest.mark.parametrize("task", ["math", "c++", "数学"])
 def test_the_ingress_opens_no_draft_that_the_verifier_declines(task: str) -> None:
     drafts = {"general": None, "code": None, task: "/bundles/new"}
-    serving = Serving(ServedModels(load_config("family"), drafts=drafts), tallies := Tallies())
-    some = declined_drafts({draft_name(name, own): name == task for name, own in drafts.items()} | {OTHERS: False})
+    bundle = ServingBundle(ServedModels(load_config("family"), drafts=drafts), IngressCounts())
+    keys = {name: draft_key(name, directory) for name, directory in drafts.items()}
+    some, every = declined_drafts({keys[name]: name == task for name in drafts} | {OTHERS: False})
 
-    def declines(task: str, declined: frozenset[str]) -> bool:
-        return serving.declines(task, started(70, 71, declined=declined))
+    def declined(drafts: frozenset[DraftKey], *, declines_all: bool = False) -> set[str]:
+        return bundle.declined(Started((70, 71), ADDRESS, drafts, declines_all))
 
-    assert declines(task, some)
-    assert not declines("code", some)
-    assert not declines(task, frozenset())
-    assert declines("code", frozenset({OTHERS}))
-    assert tallies.counts == Counter(drafts_declined=2)
-    assert serving.refused(started(70, declined=some)) == {task}
+    assert declined(some, declines_all=every) == {task}
+    assert declined(frozenset()) == set()
+    assert declined(frozenset(), declines_all=True) == set(drafts)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import stat
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,12 +22,10 @@ from core.traces.memory_files import marked
 from core.traces.store import Proposals, Trace, TraceStore
 from serve_app.config import ServiceConfig, Traces
 from serve_app.deployments.actors.ingress import SpeculativeIngress
-from serve_app.deployments.answer.bundle_choice import BundleChoice
-from serve_app.deployments.answer.generation_state import GenerationState
-from serve_app.deployments.answer.serving import Tallies
+from serve_app.deployments.answer.answers import Answers, OpenAnswer
+from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.trace_recorder import TraceRecorder
 from serve_app.deployments.models.served_models import ServedModels
-from serve_app.deployments.telemetry.answer_metrics import AnswerMetrics
 from serve_app.http.service import ChoiceRun, Speculation
 from tests.core.traces.memory import memory_directory
 
@@ -66,32 +62,31 @@ def served() -> ServedModels:
     return ServedModels(config, drafts={"general": None, "math": "/bundles/parts/abcd"}, version="v7")
 
 
-class Ingress:
-    """An ingress whose verifier gives the same runs to everyone."""
+class Calls:
+    """As `VerifierCalls`, whose verifier gives the same runs to everyone."""
 
-    def __init__(self, traces: TraceRecorder, fails_after: int | None = None) -> None:
-        self._traces = traces
-        self._answers = AnswerMetrics()
-        self._tallies = Tallies()
-        self._bundles = BundleChoice(served(), self._tallies)
-        self._count = partial(SpeculativeIngress._count, cast(Any, self))
-        self._proposed, self._accepted = Counter[str](), Counter[str]()
+    def __init__(self, fails_after: int | None = None) -> None:
         self._fails_after = fails_after
-        self._calls = SimpleNamespace(place=nullcontext)
+        self.place = nullcontext
 
-    def _wire(self, *_: object) -> Any:
-        return SimpleNamespace(prior={"math": 0.9, "general": 0.1}, close=lambda: None)
-
-    async def _runs(self, received: GenerationState, *_: object) -> AsyncGenerator[ChoiceRun, None]:
+    async def runs(self, _: Generation, _place: object, answer: OpenAnswer) -> AsyncGenerator[ChoiceRun, None]:
+        drafts = SimpleNamespace(prior={"math": 0.9, "general": 0.1}, observe=lambda *_: None, close=lambda: None)
+        if answer.drafts is not None:
+            answer.drafts.close()
+            answer.drafts = cast(Any, drafts)
         for run in RUNS[: self._fails_after]:
-            received.add(run.choice, run.run)
-            yield run
+            drafts.task = lambda _, task=run.task: task
+            yield answer.enter(run.choice, run.run)
         if self._fails_after is not None:
             raise RuntimeError("the engine failed")
 
 
-async def generated(ingress: Ingress, asked: list[GenerationRequest], speculation: Speculation) -> list[ChoiceRun]:
-    return [run async for run in SpeculativeIngress.generate(cast(Any, ingress), asked, speculation)]
+def answers(traces: TraceRecorder, fails_after: int | None = None) -> Answers:
+    return Answers(served(), cast(Any, Calls(fails_after)), traces)
+
+
+async def generated(answers: Answers, requests: list[GenerationRequest], speculation: Speculation) -> list[ChoiceRun]:
+    return [run async for run in answers.generate(requests, speculation)]
 
 
 def traces(directory: Path) -> list[Trace]:
@@ -101,7 +96,7 @@ def traces(directory: Path) -> list[Trace]:
 async def test_every_choice_is_a_trace_with_all_that_is_known_of_it(tmp_path: Path) -> None:
     kept = recorder(tmp_path)
     before = time.time()
-    assert await generated(Ingress(kept), requests(), Speculation()) == list(RUNS)
+    assert await generated(answers(kept), requests(), Speculation()) == list(RUNS)
     kept.close()
     first, second = traces(tmp_path)
     assert first.ended_at is not None
@@ -129,14 +124,14 @@ async def test_every_choice_is_a_trace_with_all_that_is_known_of_it(tmp_path: Pa
 
 async def test_a_request_without_speculation_has_no_prior(tmp_path: Path) -> None:
     kept = recorder(tmp_path)
-    await generated(Ingress(kept), requests(), Speculation(enabled=False))
+    await generated(answers(kept), requests(), Speculation(enabled=False))
     kept.close()
     assert [trace.prior for trace in traces(tmp_path)] == [None, None]
 
 
 async def test_what_must_not_be_stored_is_not(tmp_path: Path) -> None:
     kept = recorder(tmp_path)
-    await generated(Ingress(kept), requests(store=False), Speculation())
+    await generated(answers(kept), requests(store=False), Speculation())
     kept.close()
     assert traces(tmp_path) == []
 
@@ -145,14 +140,14 @@ async def test_what_must_not_be_stored_is_not(tmp_path: Path) -> None:
 async def test_only_answers_that_ended_are_kept(tmp_path: Path, fails_after: int, finished: list[int]) -> None:
     kept = recorder(tmp_path)
     with pytest.raises(RuntimeError):
-        await generated(Ingress(kept, fails_after), requests(), Speculation())
+        await generated(answers(kept, fails_after), requests(), Speculation())
     kept.close()
     assert [trace.choice for trace in traces(tmp_path)] == finished
 
 
 async def test_a_client_that_leaves_after_the_last_token_was_sent_has_its_answer_kept(tmp_path: Path) -> None:
     kept = recorder(tmp_path)
-    runs = SpeculativeIngress.generate(cast(Any, Ingress(kept)), requests(), Speculation())
+    runs = answers(kept).generate(requests(), Speculation())
     async for run in runs:
         if run == RUNS[-1]:
             break
@@ -163,7 +158,7 @@ async def test_a_client_that_leaves_after_the_last_token_was_sent_has_its_answer
 
 async def test_nothing_tells_whose_an_answer_is(tmp_path: Path) -> None:
     kept = recorder(tmp_path)
-    await generated(Ingress(kept), requests(), Speculation())
+    await generated(answers(kept), requests(), Speculation())
     kept.close()
     assert not any("digest" in str(trace) for trace in traces(tmp_path))
 
@@ -176,7 +171,7 @@ async def test_in_memory_a_client_has_so_many_answers_kept_in_a_private_director
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         for owner in ("one", "other", None):
             for _ in range(4):
-                await generated(Ingress(kept), requests(owner=owner), Speculation())
+                await generated(answers(kept), requests(owner=owner), Speculation())
         kept.close()
         assert len(traces(directory)) == 9
         assert kept.counts() == {"written": 9, "shards": 1, "dropped_over_key": 15}
@@ -186,7 +181,7 @@ async def test_in_memory_of_an_answer_only_what_is_learned_from_is_kept() -> Non
     with memory_directory() as memory:
         kept = TraceRecorder(Traces(directory=memory, in_memory=True))
         before = time.time()
-        await generated(Ingress(kept), requests(), Speculation())
+        await generated(answers(kept), requests(), Speculation())
         kept.close()
         first, _ = traces(memory)
         assert first.ended_at is not None
@@ -220,8 +215,8 @@ def test_a_directory_that_others_use_is_refused() -> None:
 
 async def test_serve_ends_a_replica_once_what_waits_is_written(tmp_path: Path) -> None:
     """Serve calls `__del__` of its own class, which calls ours."""
-    ingress = Ingress(recorder(tmp_path))
-    await generated(ingress, requests(), Speculation())
+    recorded = answers(recorder(tmp_path))
+    await generated(recorded, requests(), Speculation())
     end = cast("Callable[[Any], None]", vars(SpeculativeIngress.__mro__[1])["__del__"])
-    end(ingress)
+    end(SimpleNamespace(_answers=recorded))
     assert len(traces(tmp_path)) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -19,17 +19,16 @@ from core.generation import GenerationRequest, Run
 from core.sampling.params import SamplingParams
 from core.wire.engine_thread import EngineStopped
 from core.wire.messages import Address
-from serve_app.deployments.answer.door import Door
-from serve_app.deployments.answer.generation_state import GenerationState
+from serve_app.deployments.answer.admission import Admission
+from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.started import Started
 from serve_app.deployments.answer.verifier_calls import MAX_LOSSES, VerifierCalls
 from serve_app.deployments.answer.verifier_watch import VerifierWatch
-from serve_app.http.service import Overloaded
+from serve_app.http.service import ChoiceRun, Overloaded
 
 SOON = 0.01  # seconds
 LONG = 60.0  # longer than a test may take
 LENGTH = 6  # tokens of an answer, which are 0, 1, 2, ...
-Item = tuple[int, Run]
 
 
 class Call:
@@ -100,8 +99,19 @@ class Verifier:
         return 0
 
 
-class Silent:
+class Alone:
+    """An answer without drafts."""
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+
     def start(self, started: Started, choices: Sequence[int]) -> None: ...
+
+    def enter(self, choice: int, run: Run) -> ChoiceRun:
+        choice_run = ChoiceRun(choice, run, "general")
+        self._generation.ledger.add(choice_run)
+        return choice_run
+
     def stop(self) -> None: ...
 
 
@@ -111,9 +121,9 @@ class Ingress:
     def __init__(self, *, wait: float = LONG, open_wait: float = LONG, queue: int = 8) -> None:
         self.verifier = Verifier()
         self.watch = VerifierWatch(lambda: [self.verifier] if self.verifier.up else [], period=SOON)
-        self.door = Door(lambda: 2, queue)
+        self.admission = Admission(lambda: 2, queue)
         handle = cast("DeploymentHandle[Any]", self.verifier)
-        self.calls = VerifierCalls(handle, self.watch, self.door, wait, open_wait, retry_after=0.0)
+        self.calls = VerifierCalls(handle, self.watch, self.admission, wait, open_wait, retry_after=0.0)
         self.received: list[list[int]] = []
 
     async def answer(self, choices: int = 1) -> list[list[int]]:
@@ -124,10 +134,11 @@ class Ingress:
         ]
         tokens: list[list[int]] = [[] for _ in requests]
         self.received = tokens
+        generation = Generation(requests)
         with self.calls.place() as place:
-            async with aclosing(self.calls.runs(GenerationState(requests), place, Silent())) as runs:
-                async for choice, run in cast("AsyncGenerator[Item, None]", runs):
-                    tokens[choice] += run.tokens
+            async with aclosing(self.calls.runs(generation, place, Alone(generation))) as runs:
+                async for run in runs:
+                    tokens[run.choice] += run.run.tokens
         return tokens
 
     async def until(self, number: int) -> None:
@@ -140,7 +151,7 @@ class Ingress:
 async def running(**settings: Any) -> Ingress:
     """With a verifier that runs."""
     ingress = Ingress(**settings)
-    await ingress.watch.ask()
+    await ingress.watch.probe()
     return ingress
 
 
@@ -166,7 +177,7 @@ async def test_an_answer_goes_on_where_its_verifier_was_lost(loss: Exception) ->
 async def test_a_new_request_is_refused_when_its_patience_ends() -> None:
     ingress = await running(wait=SOON)
     ingress.verifier.up = False
-    await ingress.watch.ask()
+    await ingress.watch.probe()
     with pytest.raises(Overloaded, match="no verifier is running") as caught:
         await ingress.answer()
     assert (caught.value.status, caught.value.retry_after_s) == (503, 1)
@@ -198,7 +209,7 @@ async def test_one_that_waits_in_the_queue_of_a_busy_verifier_has_all_the_time()
 async def test_a_verifier_that_comes_in_time_answers_those_who_wait() -> None:
     ingress = await running()
     ingress.verifier.up = False
-    await ingress.watch.ask()
+    await ingress.watch.probe()
     answering = asyncio.create_task(ingress.answer())
     await asyncio.sleep(0)
     ingress.verifier.up = True
@@ -286,7 +297,7 @@ async def test_a_full_house_refuses_at_once_and_asks_nothing_of_anybody() -> Non
         call.run(LENGTH)
         call.give(StopAsyncIteration())
     await asyncio.gather(*answering)
-    assert (ingress.door.running, ingress.door.waiting) == (0, 0)
+    assert (ingress.admission.running, ingress.admission.waiting) == (0, 0)
 
 
 async def test_a_client_that_leaves_while_it_waits_gives_its_place_back() -> None:
@@ -297,4 +308,4 @@ async def test_a_client_that_leaves_while_it_waits_gives_its_place_back() -> Non
     with pytest.raises(asyncio.CancelledError):
         await answering
     assert call.cancelled
-    assert ingress.door.waiting == 0
+    assert ingress.admission.waiting == 0

@@ -45,7 +45,7 @@ class Cluster:
 
     async def ask(self, times: int = 1) -> None:
         for _ in range(times):
-            await self.watch.ask()
+            await self.watch.probe()
 
 
 async def test_none_runs_before_one_has_answered() -> None:
@@ -91,7 +91,7 @@ async def test_one_too_busy_to_answer_is_known_by_its_runs() -> None:
     cluster.replicas[0].silent = True
     for _ in range(3 * MISSES):
         await cluster.ask()
-        cluster.watch.heard()
+        cluster.watch.note_sign_of_life()
     assert cluster.watch.running
 
 
@@ -100,7 +100,7 @@ async def test_what_arrives_late_from_a_dead_one_does_not_make_it_run() -> None:
     await cluster.ask()
     cluster.replicas = []
     await cluster.ask()
-    cluster.watch.heard()
+    cluster.watch.note_sign_of_life()
     assert not cluster.watch.running
 
 

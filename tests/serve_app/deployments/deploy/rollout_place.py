@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from core.bundle.trial import FEWEST, Answer
-from serve_app.config import Rollout as Settings
-from serve_app.config import load_config
+from core.rollout.trial import FEWEST, JudgedAnswer
+from serve_app.config import RolloutSettings, load_config
 from serve_app.deployments.deploy.rollout import Rollout
-from serve_app.deployments.models.plan import Heard, Plan
+from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels
 from tests.core.bundle.bundles import publish_adapters
 
@@ -61,7 +61,7 @@ class Place:
         self.first, self.second, self.third = (
             publish_adapters(self.root, directory, number, live=number == 1).version for number in (1, 2, 3)
         )
-        self.settings = Settings(follow=False).model_copy(update=settings)
+        self.settings = RolloutSettings(follow=False).model_copy(update=settings)
         serve.run_many([SimpleNamespace(name=name) for name in self.models(self.first).applications])
         self.rollout = Rollout(self.models(self.first), "deployed")
 
@@ -73,10 +73,17 @@ class Place:
         config = load_config("family").model_copy(update={"bundle": str(self.root), "rollout": self.settings})
         return ServedModels(config, {"general": None, "math": f"/parts/{version}"}, router="/parts/r", version=version)
 
-    async def told(self, version: str, count: int, accepted: int = 8) -> Plan | None:
-        """An ingress replica tells of answers, of 10 judged tokens each."""
-        answers: list[tuple[str | None, Answer]] = [(version, Answer("math", 10, accepted)) for _ in range(count)]
-        return await self.rollout.follow(Heard("one", 0, frozenset(), answers))
+    async def told(self, version: str, count: int, accepted: int | None = 8) -> Plan | None:
+        """An ingress replica tells of answers, of 10 judged tokens each, or of none if no draft proposed any."""
+        answer = None if accepted is None else JudgedAnswer("math", 10, accepted)
+        answers: list[tuple[str | None, JudgedAnswer | None]] = [(version, answer)] * count
+        return await self.rollout.follow(FollowerReport("one", 0, frozenset(), answers))
+
+    async def follows(self) -> None:
+        """The one ingress replica follows the plan, and runs no answer."""
+        plan = await self.told(self.first, 0)
+        assert plan is not None
+        await self.rollout.follow(FollowerReport("one", plan.number, frozenset(), []))
 
     async def look(self) -> None:
         """The rollout looks at the directory, and does what follows from it."""
@@ -89,9 +96,14 @@ class Place:
 
     async def settled(self) -> None:
         """What the rollout does has come to its end; it does so within `PATIENCE`."""
-        if self.rollout._work is not None:
-            _, pending = await asyncio.wait([self.rollout._work], timeout=PATIENCE)
-            assert not pending, f"{self.rollout.report().last}; Serve has {self.serve.status().applications}"
+        await self.comes(lambda: self.rollout.report().state not in ("starting", "going back"))
+
+    async def comes(self, holds: Callable[[], bool]) -> None:
+        """It holds within `PATIENCE`."""
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < deadline, f"{self.rollout.report()}; Serve has {self.serve.status().applications}"
+            await asyncio.sleep(0.001)
 
     def serving(self) -> tuple[str | None, str]:
         report = self.rollout.report()

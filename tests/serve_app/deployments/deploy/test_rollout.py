@@ -23,16 +23,17 @@ from ray import serve
 from safetensors.torch import load_file, save_file
 
 from core.bundle.store import Bundle, Winner, live_version, open_live, publish
-from core.bundle.trial import ALL, FEWEST
+from core.draft_key import GENERAL
 from core.errors import ConfigError
 from core.family import BUNDLE_DIR
-from core.tasks import GENERAL
-from serve_app import applications
-from serve_app.config import Rollout, load_config
+from core.rollout.trial import ALL, FEWEST
+from serve_app.config import RolloutSettings, load_config
+from serve_app.deployments.deploy import applications, deploy_service
 from serve_app.deployments.models.served_models import with_bundle
-from serve_app.deployments.telemetry.rollout_report import RolloutReport
-from serve_app.local_cluster import free_port, on_loopback
+from serve_app.deployments.telemetry.reports import RolloutReport
+from serve_app.local_cluster import free_port
 from serve_app.operations import NoService, deploy_bundle, rollout_report
+from serve_app.ray_private import on_loopback
 from tests.family.corpora import TASKS, items
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # two minutes, and five for the 20 bundles
@@ -181,12 +182,12 @@ def running() -> Iterator[Running]:
         root = Root(Path(directory) / "bundles", shipped)
         own = {GENERAL: general, task: shipped.directory(task)}
         root.publish(own, live=True)
-        rollout = Rollout(every_s=0.5, canary_answers=40, trial_answers=150)
+        rollout = RolloutSettings(every_s=0.5, canary_answers=40, trial_answers=150)
         config = load_config("family").model_copy(update={"bundle": str(root.path), "rollout": rollout})
         with on_loopback():
             ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
         try:
-            for _ in applications.run(applications.targets(with_bundle(config)), "127.0.0.1", port):
+            for _ in deploy_service.run(applications.targets(with_bundle(config)), "127.0.0.1", port):
                 pass
             url = f"http://127.0.0.1:{port}"
             prompts = [item.prompt for task in TASKS for item in items(task, 4, 7, split="held_out")]

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from core.bundle import store
-from core.bundle.trial import ALL, FEWEST
 from core.errors import ConfigError
-from serve_app.deployments.deploy import rollout, running_applications
-from serve_app.deployments.models.plan import Heard
+from core.rollout.trial import ALL, FEWEST
+from serve_app.deployments.deploy import bundle_pools, rollout
 from tests.serve_app.deployments.deploy.rollout_place import PATIENCE, Place, on_trial
 
 
@@ -44,16 +43,15 @@ async def test_pools_that_fail_leave_the_service_as_it_is_and_are_taken_down(mak
     await place.settled()
     assert place.serving() == (place.first, "steady")
     assert "no room" in place.rollout.report().last
-    await place.rollout.follow(Heard("one", place.rollout._plan.number, frozenset(), []))
+    await place.follows()
     await place.rollout.check_health()
-    assert place.rollout._cleaning is not None
-    await asyncio.wait_for(place.rollout._cleaning, PATIENCE)
+    await place.comes(lambda: bool(place.serve.deleted))
     assert place.serve.deleted == [bad]
 
 
 async def test_pools_that_never_run_are_given_up(make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
     place = make()
-    monkeypatch.setattr(running_applications, "START_SECONDS", 0.0)
+    monkeypatch.setattr(bundle_pools, "START_SECONDS", 0.0)
     place.serve.waits.add(place.models(place.second).pool("math"))
     await place.rollout.deploy(place.second, 0.0, force=False)
     with pytest.raises(ConfigError, match="another bundle"):
@@ -134,7 +132,7 @@ async def test_a_pool_of_both_bundles_that_is_unwell_is_not_deployed_again(
     make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     place = make()
-    monkeypatch.setattr(running_applications, "START_SECONDS", 0.0)  # nor waited for
+    monkeypatch.setattr(bundle_pools, "START_SECONDS", 0.0)  # nor waited for
     shared, own = (place.models(place.second).pool(task) for task in ("general", "math"))
     assert shared in place.models(place.first).applications
     place.serve.states[shared] = state
@@ -162,7 +160,7 @@ async def test_a_cluster_that_keeps_nothing_for_now_loses_no_answers(
     def lost(*_: object, **__: object) -> None:
         raise ConnectionError("no head")
 
-    monkeypatch.setattr(rollout.internal_kv, "_internal_kv_put", lost)
+    monkeypatch.setattr(rollout, "store_value", lost)
     await place.told(place.first, FEWEST * 2)
     await place.deploy(place.second)
     assert (place.serving(), place.rollout.report().references[ALL].answers) == ((place.second, "trial"), FEWEST * 2)

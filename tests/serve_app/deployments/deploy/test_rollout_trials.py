@@ -11,8 +11,8 @@ import pytest
 
 from core.bundle import store
 from core.bundle.proven import is_proven
-from core.bundle.trial import ALL, FEWEST
 from core.errors import ConfigError
+from core.rollout.trial import ALL, FEWEST
 from serve_app.deployments.deploy.rollout import Rollout
 from serve_app.deployments.models.served_models import ServedModels
 from tests.serve_app.deployments.deploy.rollout_place import Place, on_trial

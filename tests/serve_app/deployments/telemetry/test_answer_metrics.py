@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 import pytest
 from ray.util.metrics import Metric
 
 from core.generation import Run
+from serve_app.config import load_config
+from serve_app.deployments.models.served_models import ServedModels
 from serve_app.deployments.telemetry.answer_metrics import (
     ANSWER_BOUNDS,
     FIRST_TOKEN_BOUNDS,
     PER_TOKEN_BOUNDS,
     AnswerMetrics,
-    AnswerTimes,
+    Move,
 )
+from serve_app.http.ledger import AnswerLedger
 from serve_app.http.service import ChoiceRun
 
 Recorded = dict[tuple[str, ...], list[float]]  # by the name of a metric and the values of its tags, in their order
@@ -47,28 +50,46 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def answers(recorded: Recorded, clock: Clock) -> Iterator[AnswerMetrics]:  # noqa: ARG001 - nothing goes to Ray
-    return AnswerMetrics(clock)
+def answers(recorded: Recorded) -> AnswerMetrics:  # noqa: ARG001 - nothing goes to Ray
+    return AnswerMetrics()
 
 
-def took(times: AnswerTimes, clock: Clock, seconds: float, run: Run, task: str = "math", choice: int = 0) -> None:
-    clock.now += seconds
-    times.take(ChoiceRun(choice, run, task), "v7")
+def models(version: str | None = "v7", **drafts: str | None) -> ServedModels:
+    return ServedModels(load_config("family"), drafts={"general": None, "math": "/parts/aa"} | drafts, version=version)
+
+
+class Answer:
+    """One that is served and counted."""
+
+    def __init__(self, metrics: AnswerMetrics, clock: Clock | None = None, served: ServedModels | None = None) -> None:
+        self._metrics, self._clock = metrics, clock or Clock()
+        self._served = served or models()
+        self.ledger = AnswerLedger(self._clock)
+        metrics.begin(self.ledger, self._served)
+
+    def take(self, run: Run, task: str = "math", choice: int = 0, seconds: float = 0.0) -> None:
+        self._clock.now += seconds
+        if self.ledger.add(ChoiceRun(choice, run, task)).finished:
+            self._metrics.observe(self.ledger, choice, self._served.version)
+
+    def end(self) -> None:
+        self._metrics.end(self.ledger)
+
+
+def export(answers: AnswerMetrics) -> None:
+    answers.export(Counter())
 
 
 def test_tokens_are_counted_by_task_version_and_source(answers: AnswerMetrics, recorded: Recorded) -> None:
-    times = answers.begin()
-    for run, task, version in (
-        (Run((1,)), "general", "v7"),
-        (Run((2, 3, 4), proposed=4, accepted=2), "math", "v7"),
-        (Run((5, 6), proposed=1, accepted=1), "math", "v7"),
-        (Run((7,), proposed=3, accepted=0, source="own_text"), "math", "v7"),
-        (Run((8, 9), proposed=2, accepted=1), "math", "v8"),  # another bundle took over
-        (Run((10,)), "general", None),
-    ):
-        times.take(ChoiceRun(0, run, task), version)
+    first, later, bare = Answer(answers), Answer(answers, served=models("v8")), Answer(answers, served=models(None))
+    first.take(Run((1,)), "general")
+    first.take(Run((2, 3, 4), proposed=4, accepted=2))
+    first.take(Run((5, 6), proposed=1, accepted=1))
+    first.take(Run((7,), proposed=3, accepted=0, source="own_text"))
+    later.take(Run((8, 9), proposed=2, accepted=1))
+    bare.take(Run((10,)), "general")
     assert recorded == {}
-    answers.export()
+    export(answers)
     assert recorded == {
         ("tokens", "general", "v7", "none"): [1],
         ("tokens", "math", "v7", "draft"): [5],
@@ -83,27 +104,56 @@ def test_tokens_are_counted_by_task_version_and_source(answers: AnswerMetrics, r
     }
 
 
-def test_an_export_adds_what_is_new_since_the_last(answers: AnswerMetrics, recorded: Recorded) -> None:
-    times = answers.begin()
-    run = ChoiceRun(0, Run((1, 2), proposed=3, accepted=1), "math")
-    times.take(run, "v7")
-    answers.export()
-    answers.export()
-    times.take(run, "v7")
-    times.take(run, "v7")
-    answers.export()
+def test_an_export_adds_what_is_new_since_the_last_whether_answers_run_or_have_ended(
+    answers: AnswerMetrics, recorded: Recorded
+) -> None:
+    run = Run((1, 2), proposed=3, accepted=1)
+    first, second = Answer(answers), Answer(answers)
+    first.take(run)
+    export(answers)
+    first.end()
+    export(answers)
+    second.take(run)
+    second.take(run)
+    export(answers)
+    second.end()
+    export(answers)
     draft = ("math", "v7", "draft")
     assert recorded == {("tokens", *draft): [2, 4], ("proposed", *draft): [3, 6], ("accepted", *draft): [1, 2]}
+
+
+def test_operators_see_what_drafts_proposed_by_the_application_of_their_pool(answers: AnswerMetrics) -> None:
+    first, later, another = (
+        Answer(answers),
+        Answer(answers, served=models("v8")),  # the same draft in the next bundle
+        Answer(answers, served=models("v9", math="/parts/bb")),
+    )
+    for answer in (first, later, another):
+        answer.take(Run((2, 3, 4), proposed=4, accepted=2))
+        answer.take(Run((7,), proposed=3, accepted=0, source="own_text"))
+    first.end()
+    assert {pool: (counts.proposed, counts.accepted) for pool, counts in answers.by_pool().items()} == {
+        "draft-math@aa": (8, 4),
+        "draft-math@bb": (4, 2),
+    }
+
+
+def test_moves_are_exported_once_with_the_pools_of_both_tasks(answers: AnswerMetrics, recorded: Recorded) -> None:
+    moves = Counter({Move("math", "general"): 2})
+    answers.export(moves)
+    moves[Move("math", "general")] += 1
+    answers.export(moves)
+    assert recorded == {("taskspec_ingress_moves", "draft-math", "draft-general"): [2, 1]}
 
 
 def test_an_answer_gives_one_value_of_each_time_when_it_ends(
     answers: AnswerMetrics, recorded: Recorded, clock: Clock
 ) -> None:
-    times = answers.begin()
-    took(times, clock, 0.5, Run((1,)), task="general")
-    took(times, clock, 1.0, Run((2, 3, 4), proposed=4, accepted=2))
+    answer = Answer(answers, clock)
+    answer.take(Run((1,)), "general", seconds=0.5)
+    answer.take(Run((2, 3, 4), proposed=4, accepted=2), seconds=1.0)
     assert recorded == {}
-    took(times, clock, 1.0, Run((5,), finish_reason="length"))
+    answer.take(Run((5,), finish_reason="length"), seconds=1.0)
     assert recorded == {
         ("time_to_first_token_seconds", "math", "v7"): [0.5],
         ("seconds", "math", "v7"): [2.5],
@@ -114,11 +164,12 @@ def test_an_answer_gives_one_value_of_each_time_when_it_ends(
 def test_choices_are_answers_of_their_own_and_one_that_never_ends_is_none(
     answers: AnswerMetrics, recorded: Recorded, clock: Clock
 ) -> None:
-    times = answers.begin()
-    took(times, clock, 1.0, Run((1,)), choice=0)
-    took(times, clock, 1.0, Run((2,), finish_reason="stop"), choice=1)  # of one token: no time between tokens
-    took(times, clock, 1.0, Run((3,)), choice=2)
-    took(times, clock, 1.0, Run((4, 5), finish_reason="stop"), choice=0)
+    answer = Answer(answers, clock)
+    answer.take(Run((1,)), seconds=1.0)
+    answer.take(Run((2,), finish_reason="stop"), choice=1, seconds=1.0)  # of one token: no time between tokens
+    answer.take(Run((3,)), choice=2, seconds=1.0)
+    answer.take(Run((4, 5), finish_reason="stop"), seconds=1.0)
+    answer.end()
     assert recorded == {
         ("time_to_first_token_seconds", "math", "v7"): [2.0, 1.0],
         ("seconds", "math", "v7"): [2.0, 4.0],
@@ -127,17 +178,18 @@ def test_choices_are_answers_of_their_own_and_one_that_never_ends_is_none(
 
 
 def test_ray_takes_a_task_in_any_script_and_each_has_its_own_tag(
-    answers: AnswerMetrics, recorded: Recorded, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    answers: AnswerMetrics, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    chinese = models(数学=None, 数字=None)
     for task in ("数学", "数字"):
-        took(answers.begin(), clock, 1.0, Run((1,), finish_reason="stop"), task=task)
-    answers.export()
+        Answer(answers, served=chinese).take(Run((1,), finish_reason="stop"), task)
+    export(answers)
     tags = {task for name, task, *_ in recorded if name == "tokens"}
     assert len(tags) == 2
     monkeypatch.undo()  # Ray's own encodes the tags, and raises where it cannot
-    real = AnswerMetrics(clock)
-    took(real.begin(), clock, 1.0, Run((1,), finish_reason="stop"), task="数学")
-    real.export()
+    real = AnswerMetrics()
+    Answer(real, served=chinese).take(Run((1,), finish_reason="stop"), "数学")
+    real.export(Counter({Move("数学", "数字"): 1}))
 
 
 def test_bounds_rise_and_span_what_is_measured() -> None:

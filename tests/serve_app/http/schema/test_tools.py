@@ -12,7 +12,6 @@ from llguidance import LLMatcher, LLTokenizer
 from tokenizers import Tokenizer as RawTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from core.parsing.formats import ToolFormat
 from core.text.tokenizer import Tokenizer
 from tests.serve_app.calling import CallingService
 from tests.serve_app.clients import events, http_client, openai_client
@@ -47,7 +46,7 @@ WITH_TOOLS = (
 def service(
     answer: str,
     *,
-    tool_format: ToolFormat | None = "hermes",
+    tool_format: str | None = "hermes",
     template: str | None = None,
     special: tuple[str, ...] = (),
 ) -> ScriptedService:
@@ -286,7 +285,7 @@ async def test_free_answers_are_held_to_a_grammar_only_where_somebody_asks_for_i
 
 
 @pytest.mark.parametrize("tool_format", ["hermes", "llama3", "mistral", "json"])
-async def test_of_the_tools_in_the_prompt_those_alone_are_called_that_are_allowed(tool_format: ToolFormat) -> None:
+async def test_of_the_tools_in_the_prompt_those_alone_are_called_that_are_allowed(tool_format: str) -> None:
     asked, forms = service(CALLS, tool_format=tool_format), CALL_FORMS[tool_format]
     clock, weather = (forms % each for each in (("clock", NOW), ("weather", '{"city": "Oslo"}')))
     for mode, free in (("auto", True), ("required", False)):

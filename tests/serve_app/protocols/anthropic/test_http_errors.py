@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from serve_app.http.body import MAX_BODY_BYTES
 from serve_app.http.service import Overloaded
 from serve_app.protocols.anthropic.requests import MessagesRequest
+from tests.examples import examples
 from tests.serve_app.clients import JSON, http_client
 from tests.serve_app.scripted import ScriptedService
 
@@ -200,7 +201,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.sampled_from(sorted(MessagesRequest.model_fields)), VALUES, max_size=3), st.booleans())
 def test_no_value_of_any_field_makes_the_service_fail(ask: Ask, fields: dict[str, Any], counted: bool) -> None:
     response = ask("/v1/messages/count_tokens" if counted else "/v1/messages", {**BODY, **fields})

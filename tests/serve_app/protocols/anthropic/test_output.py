@@ -11,9 +11,9 @@ from anthropic.types import RawMessageStreamEvent
 from hypothesis import given
 from pydantic import TypeAdapter
 
-from core.parsing.answer import AnswerDelta, CallPart, joined
+from core.tools.answer import AnswerDelta, CallPart, joined
 from serve_app.protocols.anthropic.bodies import MessageBody
-from serve_app.protocols.anthropic.message_building import MessageBuilder
+from serve_app.protocols.anthropic.writer import MessageWriter
 from tests.serve_app.deltas import ANSWER, ARGUMENTS, INTERLEAVED, USAGE, WRITTEN, cuts, pieces, read, sender, written
 from tests.serve_app.scripted import ScriptedService
 
@@ -26,12 +26,14 @@ BLOCKS = [
 ]
 
 
-def message() -> MessageBuilder:
-    return MessageBuilder(ScriptedService(), "org/toy", prompt_tokens=5)
+def message() -> MessageWriter:
+    return MessageWriter(ScriptedService(), "org/toy", prompt_tokens=5)
 
 
 def whole(deltas: list[AnswerDelta], finish_reason: str = "stop") -> MessageBody:
-    return message().answer(pieces([joined(deltas)], finish_reason), USAGE)
+    body = message().whole(pieces([joined(deltas)], finish_reason), USAGE)
+    assert isinstance(body, MessageBody)
+    return body
 
 
 def told(body: bytes) -> list[Any]:

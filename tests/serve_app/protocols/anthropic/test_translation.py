@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from serve_app.protocols.anthropic.requests import MessagesRequest
-from serve_app.protocols.anthropic.translation import Conversation, translated
+from serve_app.protocols.anthropic.translation import BlockConversation, translated
 from serve_app.protocols.translation import Names
 
 USER = {"role": "user", "content": "the weather?"}
@@ -61,17 +61,17 @@ def body(*messages: Any, **fields: Any) -> MessagesRequest:
     ],
 )
 def test_blocks_become_messages_and_results_of_tools_messages_of_their_own(messages: Any, chat: Any) -> None:
-    assert Conversation(body(*messages)).messages == chat
+    assert BlockConversation(body(*messages)).messages == chat
 
 
 @pytest.mark.parametrize("system", ["be brief", [{"type": "text", "text": "be "}, {"type": "text", "text": "brief"}]])
 def test_the_system_message_comes_first(system: Any) -> None:
-    assert Conversation(body(system=system)).messages == [{"role": "system", "content": "be brief"}, USER]
+    assert BlockConversation(body(system=system)).messages == [{"role": "system", "content": "be brief"}, USER]
 
 
 @pytest.mark.parametrize("system", [None, "", [], [{"type": "text", "text": ""}]])
 def test_a_system_message_that_says_nothing_is_none(system: Any) -> None:
-    assert Conversation(body(system=system)).messages == [USER]
+    assert BlockConversation(body(system=system)).messages == [USER]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_system_message_that_says_nothing_is_none(system: Any) -> None:
     ],
 )
 def test_what_is_wrong_with_the_chat_request_has_the_clients_name(chat: str, client: str) -> None:
-    conversation = Conversation(body(USER, TURN, {"role": "user", "content": [RESULT, SAID]}, system="be brief"))
+    conversation = BlockConversation(body(USER, TURN, {"role": "user", "content": [RESULT, SAID]}, system="be brief"))
     assert Names(conversation.names).of(chat) == client
 
 

@@ -11,24 +11,26 @@ from hypothesis import given
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from core.parsing.answer import AnswerDelta, ContentPart, joined
+from core.tools.answer import AnswerDelta, ContentPart, joined
 from serve_app.protocols.responses.bodies import ResponseBody
 from serve_app.protocols.responses.requests import ResponsesRequest
-from serve_app.protocols.responses.response_building import ResponseBuilder
 from serve_app.protocols.responses.translation import translated
+from serve_app.protocols.responses.writer import ResponseWriter
 from tests.serve_app.deltas import ANSWER, ARGUMENTS, INTERLEAVED, USAGE, WRITTEN, cuts, pieces, sender, written
 from tests.serve_app.scripted import ScriptedService
 
 EVENT = TypeAdapter[Any](ResponseStreamEvent)
 
 
-def response() -> ResponseBuilder:
+def response() -> ResponseWriter:
     body = ResponsesRequest.model_validate({"model": "org/toy", "input": "the answer"})
-    return ResponseBuilder(body, translated(body)[0], ScriptedService())
+    return ResponseWriter(body, translated(body)[0], ScriptedService())
 
 
 def whole(deltas: list[AnswerDelta], finish_reason: str = "stop") -> ResponseBody:
-    return response().answer(pieces([joined(deltas)], finish_reason), USAGE)
+    body = response().whole(pieces([joined(deltas)], finish_reason), USAGE)
+    assert isinstance(body, ResponseBody)
+    return body
 
 
 def told(body: bytes) -> list[Any]:

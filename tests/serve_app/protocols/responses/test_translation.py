@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import InvalidRequest
 from serve_app.protocols.responses.requests import ResponsesRequest
-from serve_app.protocols.responses.translation import Conversation, translated
+from serve_app.protocols.responses.translation import ItemConversation, translated
 from serve_app.protocols.translation import Names
 
 USER = {"role": "user", "content": "the weather?"}
@@ -26,8 +26,8 @@ ASSISTANT = {"role": "assistant", "content": ""}
 ANSWERED = {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
 
 
-def conversation(items: Any, **fields: Any) -> Conversation:
-    return Conversation(ResponsesRequest.model_validate({"model": "org/toy", "input": items, **fields}))
+def conversation(items: Any, **fields: Any) -> ItemConversation:
+    return ItemConversation(ResponsesRequest.model_validate({"model": "org/toy", "input": items, **fields}))
 
 
 @pytest.mark.parametrize(

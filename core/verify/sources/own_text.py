@@ -1,0 +1,32 @@
+"""What followed the last tokens earlier in the same text, the prompt and the answer so far: prompt lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from core.policy.acceptance import TokenChances
+from core.verify.sources.source import Generation, GuessedToken, ProposalSource
+from core.verify.sources.suffix_index import TextIndex, continuation, guesses
+
+
+class OwnText(ProposalSource):
+    """Guesses for every session; the chances are those of all of them."""
+
+    def __init__(self) -> None:
+        self._chances = TokenChances()
+
+    def open(self, generation: Generation) -> _OwnTextSession:
+        tokens = generation.chain.tokens
+        return _OwnTextSession(self._chances, tokens, TextIndex(tokens))
+
+
+@dataclass(frozen=True)
+class _OwnTextSession:
+    chances: TokenChances
+    tokens: list[int]
+    index: TextIndex
+
+    def guess(self, limit: int) -> Iterator[GuessedToken]:
+        match = self.index.match(self.tokens)
+        return guesses(match.length, continuation(match, limit))

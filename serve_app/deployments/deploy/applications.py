@@ -1,0 +1,52 @@
+"""Builds every Serve application of a service.
+
+One application holds ingress and verifier. The others are the draft pools and the router (`bundle_applications`), and
+the rollout, which starts those of later bundles.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from ray.serve import Application, RunTarget
+
+from core.model.cpu.openmp import TEAM
+from serve_app.access.keys import check
+from serve_app.access_config import KEYED
+from serve_app.config import CORE, ROLLOUT, Actors
+from serve_app.deployments.actors.ingress import SpeculativeIngress
+from serve_app.deployments.actors.target_verifier import TargetVerifier
+from serve_app.deployments.actors.verifier_router import VerifierRouter
+from serve_app.deployments.deploy.bundle_applications import bundle_targets, deployment, target
+from serve_app.deployments.deploy.rollout import Rollout
+from serve_app.deployments.models.served_models import ServedModels
+
+
+def core_application(served: ServedModels) -> Application:
+    """Ingress and verifier. Raises `ConfigError` if there are to be API keys and they cannot be read."""
+    config = served.config
+    verifier = deployment(
+        TargetVerifier,
+        config.target.actors,
+        max_ongoing_requests=config.target.max_sessions,  # and the queue is bounded at the ingress' door
+        request_router_config={"request_router_class": VerifierRouter},
+        environment={} if config.target.threads == 1 else TEAM,
+    ).bind(config)
+    keys = {} if config.ingress.keys is None else check(config.ingress.keys)
+    ingress = deployment(
+        SpeculativeIngress,
+        config.ingress.actors,
+        max_ongoing_requests=config.ingress_requests,
+        environment={} if config.ingress.keys is None else {KEYED: "1"},
+    )
+    return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
+
+
+def targets(served: ServedModels) -> list[RunTarget]:
+    """Every application of the service. Only one with a directory of bundles has a rollout."""
+    config = served.config
+    core = target(core_application(served), CORE, "/", config.target.actors, config.ingress.actors)
+    if config.bundle is None:
+        return [*bundle_targets(served), core]
+    rollout = deployment(Rollout, Actors(num_cpus=0)).bind(served, secrets.token_hex(8))
+    return [*bundle_targets(served), core, RunTarget(rollout, ROLLOUT, None)]

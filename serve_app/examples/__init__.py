@@ -1,0 +1,1 @@
+"""Small clients of a running service, with OpenAI's official library (`pip install openai`); a test runs them."""

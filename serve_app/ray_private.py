@@ -1,0 +1,192 @@
+"""All that this package uses of Ray without a public name, each with what the public ones lack: one file to review
+when Ray is upgraded.
+
+Ray reads its environment when it is imported, and commands start faster without it, so it is imported within functions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConfigError
+
+CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+# ---- a Ray that starts on this machine
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """Let a Ray that is started within listen on loopback only, with all its processes, or join such a Ray.
+
+    Ray puts the network's address in place of a loopback one, except where it has no clusters, only a Ray per machine:
+    on Windows and macOS, or as this variable says. Its processes inherit the variable, jobs included.
+    """
+    from ray._private import ray_constants
+
+    before, had_clusters = os.environ.get(CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[CLUSTERS] = "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False  # read from the variable when it was imported
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = had_clusters
+        if before is None:
+            del os.environ[CLUSTERS]
+        else:
+            os.environ[CLUSTERS] = before
+
+
+def silence_raylets() -> None:
+    """There is no other switch for the messages of raylets in a driver's terminal."""
+    from ray._private import worker
+
+    worker.print_to_stdstream = lambda *_, **__: None
+
+
+@contextmanager
+def native_log(file: Path) -> Iterator[None]:
+    """Let Ray's C++ part, if it begins within, write to `file` what it would write to stderr, now and later.
+
+    Ray has no option for these lines. They pass Python's stderr by, and so break a progress view.
+    """
+    library = ctypes.CDLL(None)
+    library.fopen.restype = ctypes.c_void_p
+    stream = library.fopen(os.fsencode(file), b"a")
+    if not stream:
+        raise ConfigError(f"cannot write {file}; free some space there")
+    stderr = ctypes.c_void_p.in_dll(library, "stderr")  # C's variable: Python and other processes have their own
+    before, stderr.value = stderr.value, stream
+    try:
+        yield
+    finally:
+        stderr.value = before
+
+
+def choose_any_agent_port() -> None:
+    """`ray.init` has no option for this port; the job agents of two clusters on one machine would both use 52365."""
+    from ray._private import parameter
+
+    parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)  # type: ignore[assignment, misc]
+
+
+def write_address(address: str, directory: str) -> None:
+    """Let a job find its cluster among several on a machine: Ray writes the address for `ray start` only."""
+    from ray._private import utils
+
+    utils.write_ray_address(address, directory)
+
+
+def is_node() -> bool:
+    """Whether `ray start` has made this machine a node of a cluster that still runs; Ray tells it to who joins only."""
+    from ray._private.services import find_gcs_addresses
+    from ray._private.utils import read_ray_address
+
+    return read_ray_address() in find_gcs_addresses()
+
+
+def read_settings_again() -> None:
+    """An imported Ray has read its settings, the token's path among them, and has no public way to do it again."""
+    if "ray" in sys.modules:
+        from ray._raylet import Config  # type: ignore[attr-defined]
+
+        Config.initialize("")
+
+
+# ---- the store of a cluster
+
+
+def load_value(key: str) -> Any:
+    """What was stored under this key; None if nothing was.
+
+    Of Ray's own only this store outlasts the process that put a value there, and needs no actor and no disk.
+    """
+    import ray.cloudpickle as pickle
+    from ray.experimental import internal_kv
+
+    content = internal_kv._internal_kv_get(key.encode())
+    return None if content is None else pickle.loads(content)
+
+
+def store_value(key: str, value: object) -> None:
+    """See `load_value`."""
+    import ray.cloudpickle as pickle
+    from ray.experimental import internal_kv
+
+    internal_kv._internal_kv_put(key.encode(), pickle.dumps(value), overwrite=True)
+
+
+# ---- Serve
+
+
+def controller() -> Any:
+    """The actor of Serve, None if Serve does not run. Only it tells the HTTP options and scales one deployment."""
+    import ray
+    from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+
+    try:
+        return ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    except ValueError:
+        return None
+
+
+def set_deployment_replicas(application: str, deployment: str, replicas: int) -> None:
+    """The REST API can do this, but a cluster has it only with a dashboard."""
+    import ray
+    from ray.serve._private.common import DeploymentID
+
+    ray.get(controller().update_deployment_replicas.remote(DeploymentID(deployment, application), replicas))
+
+
+def call_replica(actor_name: str, method: str, timeout: float) -> Any:
+    """The answer of this replica, where a handle would choose one.
+
+    Raises `RayError`, and `ValueError` if there is no such replica any more.
+    """
+    import pickle
+
+    import ray
+    from ray.serve._private.common import RequestMetadata
+    from ray.serve._private.constants import SERVE_NAMESPACE
+
+    call = pickle.dumps(RequestMetadata("operator", uuid.uuid4().hex, call_method=method))
+    actor = ray.get_actor(actor_name, namespace=SERVE_NAMESPACE)
+    return ray.get(actor.handle_request.remote(call), timeout=timeout)
+
+
+def listen_at_node_address() -> None:
+    """Let the replica in this process listen at the address of its node, instead of every address of the machine.
+
+    Others call it there. Serve opens the port after it has made the replica, and has no option for the address.
+    """
+    from ray._common.network_utils import build_address, parse_address  # type: ignore[attr-defined]
+    from ray.util import get_node_ip_address
+
+    replica: Any = import_module("ray.serve._private.replica")
+    add_port = replica.add_port_to_grpc_server
+
+    def add_port_of_node(server: Any, address: str) -> Any:
+        _, port = parse_address(address)
+        return add_port(server, build_address(get_node_ip_address(), port))
+
+    replica.add_port_to_grpc_server = add_port_of_node
+
+
+def setup_hook() -> dict[str, str]:
+    """The environment of a replica that calls `listen_at_node_address` as it starts.
+
+    The hook has a public name for one of all processes of a job only.
+    """
+    from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
+
+    return {WORKER_PROCESS_SETUP_HOOK_ENV_VAR: f"{__name__}.{listen_at_node_address.__name__}"}

@@ -1,0 +1,93 @@
+"""The ledger of an answer is read when it ends: what was judged, and what moves brought."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from core.generation import GenerationRequest, Run
+from core.rollout.trial import JudgedAnswer
+from core.sampling.params import SamplingParams
+from serve_app.config import load_config
+from serve_app.deployments.answer.answers import OpenAnswer
+from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
+from serve_app.deployments.models.served_models import ServedModels
+from serve_app.http.service import Speculation
+
+GOOD, BAD = Run((1, 2, 3), proposed=4, accepted=2), Run((4,), proposed=2, accepted=0)
+
+
+class Drafts:
+    """As `DraftSessions`: the test says whose draft serves each choice."""
+
+    def __init__(self, *tasks: str) -> None:
+        self.tasks = list(tasks)
+        self.prior: dict[str, float] | None = {"math": 0.8, "general": 0.2}
+        self.observed: list[tuple[int, Run]] = []
+
+    def task(self, choice: int) -> str:
+        return self.tasks[choice]
+
+    def observe(self, choice: int, run: Run) -> None:
+        self.observed.append((choice, run))
+
+
+def opened(drafts: Drafts) -> OpenAnswer:
+    params = SamplingParams(seed=1, max_tokens=9)
+    requests = [
+        GenerationRequest(tokens=(5, 6), prompt_length=2, params=params, choice=choice)
+        for choice in range(len(drafts.tasks))
+    ]
+    bundle = ServingBundle(ServedModels(load_config("family"), drafts={"general": None}), IngressCounts())
+    answer = OpenAnswer(requests, bundle, Speculation(enabled=False))
+    answer.drafts = cast(Any, drafts)
+    return answer
+
+
+def test_a_run_is_entered_with_its_task_before_drafts_learn_from_it() -> None:
+    drafts = Drafts("math")
+    answer = opened(drafts)
+    drafts.observe = lambda *_: drafts.tasks.__setitem__(0, "general")  # type: ignore[method-assign]
+    assert answer.enter(0, GOOD).task == "math"
+    assert answer.generation.ledger.choices[0].task == "math"
+    assert answer.generation.remaining(0) == 6
+    assert answer.generation.resumed(0).tokens == (5, 6, 1, 2, 3)
+
+
+def test_an_answer_without_speculation_is_of_no_task_and_has_no_prior() -> None:
+    answer = opened(Drafts("math"))
+    answer.drafts = None
+    assert (answer.enter(0, Run((1,))).task, answer.prior, answer.judged()) == ("general", None, [])
+
+
+def test_the_choices_that_a_draft_proposed_for_are_judged_as_of_the_task_that_the_router_said() -> None:
+    drafts = Drafts("code", "math", "math")
+    answer = opened(drafts)
+    for choice, run in ((0, GOOD), (0, BAD), (1, BAD), (2, Run((7,), proposed=3, accepted=3, source="own_text"))):
+        answer.enter(choice, run)
+    assert answer.judged() == [JudgedAnswer("math", 4, 2), JudgedAnswer("math", 1, 0)]
+    drafts.prior = None
+    assert {one.task for one in answer.judged()} == {"general"}
+
+
+def test_only_choices_that_moved_count_as_before_and_after() -> None:
+    drafts = Drafts("math", "math")
+    answer = opened(drafts)
+    for choice, task, run in ((0, "math", BAD), (1, "math", BAD), (0, "general", GOOD), (0, "math", GOOD)):
+        drafts.tasks[choice] = task
+        answer.enter(choice, run)
+    assert answer.around_moves() == {
+        "proposed_before_moves": 2,
+        "accepted_before_moves": 0,
+        "proposed_after_moves": 8,
+        "accepted_after_moves": 4,
+    }
+
+
+def test_the_calls_and_the_verifiers_wish_are_counted_for_the_replica() -> None:
+    answer = opened(Drafts("math"))
+    started = SimpleNamespace(declines_all=True)
+    answer.drafts = None
+    answer.start(cast(Any, started), [0])
+    answer.stop()
+    assert (answer.bundle.counts.events, answer.bundle.counts.declining) == ({"verifier_calls": 1}, True)
