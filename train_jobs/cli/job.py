@@ -111,7 +111,7 @@ def main() -> None:
 def _run(stages: Sequence[str], *, as_json: bool, watch: bool) -> None:
     import ray
 
-    from train_jobs.cluster.ray_internals import silence_raylets
+    from train_jobs.cluster.ray_private import silence_raylets
     from train_jobs.retrain.pipeline import retrain
     from train_jobs.watch.watch import watch as watch_traces
 

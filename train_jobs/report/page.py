@@ -55,7 +55,6 @@ def _page(findings: Findings, images: dict[str, bytes]) -> str:
         together=sum(run.ended - run.began for run in findings.runs),
         elapsed=_elapsed(findings.runs),
         seeds_of=_seeds_of,
-        kinds=wording.KINDS,
         colours=COLOURS,
         plots={name: base64.b64encode(png).decode() for name, png in images.items()},
     )

@@ -13,8 +13,7 @@ from matplotlib.lines import Line2D
 from core.tasks.clustering import REAPPEARS, KScore
 from train_jobs.report.drawing import ALL, COLOURS, FAINT, INK, MARKS, NARROW, RULE, WIDE, bare, drawn, legible
 from train_jobs.report.drawing import task_labels as labels_of
-from train_jobs.report.run_plots import curves
-from train_jobs.report.wording import KINDS
+from train_jobs.report.learning_curves import curves
 from train_jobs.work.findings import Findings, Pooled, PublishedFigures, Routing, SlotFindings
 
 _Points = Sequence[tuple[int, float]]
@@ -36,7 +35,7 @@ def plots(findings: Findings) -> dict[str, bytes]:
 
 
 def _drafts(slots: Sequence[SlotFindings], labels: dict[str, str]) -> bytes | None:
-    kinds = [kind for kind in KINDS if any(pooled.name == kind for slot in slots for pooled in slot.pooled)]
+    kinds = [kind for kind in COLOURS if any(pooled.name == kind for slot in slots for pooled in slot.pooled)]
     rows = [kind for kind in kinds if kind != "general"]
     block = len(rows) + 1  # a kind a row, and a row of air
 
@@ -73,7 +72,7 @@ def _draw_slot(axes: Axes, slot: SlotFindings, rows: Sequence[str], top: int) ->
         if kind in pooled:
             _draw_draft(axes, pooled[kind], general, place)
     middle = top + (len(rows) - 1) / 2
-    _beside(axes, (1.0, middle), KINDS.get(slot.decision, slot.decision), COLOURS.get(slot.decision, INK))
+    _beside(axes, (1.0, middle), slot.decision, COLOURS.get(slot.decision, INK))
 
 
 def _beside(axes: Axes, place: tuple[float, float], text: str, colour: str) -> None:
@@ -100,8 +99,8 @@ def _draw_draft(axes: Axes, draft: Pooled, general: Pooled | None, place: int) -
 
 def _handle(kind: str) -> Line2D:
     if kind == "general":
-        return Line2D([], [], color=COLOURS[kind], marker="|", markersize=9, linestyle="none", label=KINDS[kind])
-    return Line2D([], [], color=COLOURS[kind], marker=MARKS[kind], markersize=4.6, linewidth=1.2, label=KINDS[kind])
+        return Line2D([], [], color=COLOURS[kind], marker="|", markersize=9, linestyle="none", label=kind)
+    return Line2D([], [], color=COLOURS[kind], marker=MARKS[kind], markersize=4.6, linewidth=1.2, label=kind)
 
 
 def _served(served: Sequence[PublishedFigures]) -> bytes | None:

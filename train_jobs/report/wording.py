@@ -1,4 +1,4 @@
-"""The text of the report, on the page and in plots: names of the kinds of draft, and formats of figures."""
+"""The text of the report, on the page and in plots: formats of figures, and what became of tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ _CHANGES = {
     "merged": "{before} went into {after}",
     "vanished": "{before} vanished",
 }
-KINDS = {kind: kind for kind in ("general", "live", "base", "continued", "mixed", "task")}
 
 _MINUTE, _HOUR = 60, 3600
 

@@ -114,7 +114,7 @@ def _fit(work: Workspace, drafts: FittedDrafts, run: TrainingRun, report: Report
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    from train_jobs.cluster.ray_internals import LoneWorker
+    from train_jobs.cluster.ray_private import LoneWorker
 
     directory = drafts.directory / run.name
     directory.mkdir(exist_ok=True)

@@ -26,7 +26,7 @@ from core.tasks.identity import Recognised, TaskCentroids, recognise
 from train_jobs.cluster.progress import Progress, ReportProgress
 from train_jobs.cluster.workers import at_once, resources
 from train_jobs.config import RetrainConfig
-from train_jobs.work.artefacts import CHANGES, SPLITS, Split, TaskAssignment, save_embeddings, write_json
+from train_jobs.work.artefacts import CHANGES, HELD_OUT, SPLITS, Split, TaskAssignment, save_embeddings, write_json
 from train_jobs.work.cached_step import settings_of
 from train_jobs.work.in_memory import learns_in_memory
 from train_jobs.work.models import live_bundle, target_tokenizer
@@ -50,7 +50,7 @@ def run(work: Workspace, progress: Progress) -> None:
     with progress.stage("partition", 2) as report:
         _embed(work, sum(sizes.values()), report)
         report("tasks", 0, 1, "")
-        find: Any = ray.remote(_find_here).options(**resources(config.worker))
+        find: Any = ray.remote(partition_embedded).options(**resources(config.worker))
         ray.get(find.remote(work))
         report("tasks", 1, 1, "")
 
@@ -59,14 +59,6 @@ def prompt_texts(work: Workspace) -> dict[Split, list[str]]:
     """All prompts by split, as text without the target's chat template."""
     tokenizer = target_tokenizer(work.config)
     return {split: [tokenizer.prompt_text(trace.prompt_ids) for trace in work.traces(split)] for split in SPLITS}
-
-
-def assign(
-    partition: TaskPartition, texts: dict[Split, list[str]], embeddings: dict[Split, Matrix]
-) -> dict[Split, list[int]]:
-    """The task of every prompt by split."""
-    labels = {split: partition.assign(texts[split], embeddings[split]).tolist() for split in SPLITS}
-    return labels | {"train": partition.labels.tolist()}
 
 
 def recognised(config: RetrainConfig, partition: TaskPartition, embeddings: Matrix) -> Recognised:
@@ -78,13 +70,14 @@ def recognised(config: RetrainConfig, partition: TaskPartition, embeddings: Matr
     return recognise(TaskCentroids.load(bundle.centroids), new, partition.labels, embeddings)
 
 
-def _find_here(work: Workspace) -> None:
+def partition_embedded(work: Workspace) -> None:
+    """Partition the prompts by the `Blocks` that the encoders left."""
     blocks = Blocks(work)
-    _find(work, prompt_texts(work), blocks.vectors())
+    partition_prompts(work, prompt_texts(work), blocks.vectors())
     blocks.remove()
 
 
-def _find(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> None:
+def partition_prompts(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> None:
     """Write the partition, the task of every prompt, and the embeddings."""
     config, directory = work.config.partition, work.steps["partition"].directory
     ends = np.cumsum([len(texts[split]) for split in SPLITS])
@@ -95,7 +88,9 @@ def _find(work: Workspace, texts: dict[Split, list[str]], vectors: Matrix) -> No
     recognition = recognised(work.config, partition, embeddings["train"])
     save_embeddings(directory, embeddings)
     write_json(directory / CHANGES, recognition.changes)
-    TaskAssignment.save(directory, replace(partition, names=recognition.names), assign(partition, texts, embeddings))
+    labels: dict[Split, list[int]] = {"train": partition.labels.tolist()}
+    labels |= {split: partition.assign(texts[split], embeddings[split]).tolist() for split in HELD_OUT}
+    TaskAssignment.save(directory, replace(partition, names=recognition.names), labels)
 
 
 def _embed(work: Workspace, count: int, report: ReportProgress) -> None:

@@ -43,7 +43,7 @@ def partitioned(directory: Path, words: Mapping[str, str], **changes: Any) -> Wo
     texts: dict[Split, list[str]] = {
         split: [f"{text} {number}" for text in words.values() for number in range(50)] for split in SPLITS
     }
-    partition._find(work, texts, np.concatenate([vectors(words) for _ in SPLITS]))
+    partition.partition_prompts(work, texts, np.concatenate([vectors(words) for _ in SPLITS]))
     work.steps["partition"].finish(1.0)
     return work
 
@@ -133,7 +133,7 @@ def test_embeddings_pass_through_files_of_the_stage_and_not_through_ray(
         assert (answer["number"] == numbers).all()
     assert (partition.Blocks(work).vectors() == told).all()
     before = work.tasks().labels("test")
-    partition._find_here(work)
+    partition.partition_embedded(work)
     assert work.tasks().labels("test") == before
     assert (np.concatenate([work.embeddings()[split] for split in SPLITS]) == told).all()
     assert not (work.steps["partition"].directory / "blocks").exists()
