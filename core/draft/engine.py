@@ -23,7 +23,7 @@ from core.model.draft_tokens import DraftToken
 from core.policy.cost_model import PassCosts
 from core.policy.latency import Smoothed
 from core.policy.prompt_costs import Chunk
-from core.policy.prompt_share import BOUND_PASSES, Room, Waiting, follows, shares, within
+from core.policy.prompt_share import BOUND_PASSES, Room, UnreadPrompt, follows, shares, within
 from core.wire.messages import MOST_BRANCHES, Close, Commit, OpenSession, Propose
 
 
@@ -262,10 +262,10 @@ class DraftEngine:
 
         They take as long as half a round of the others, who may be asked for a proposal meanwhile, or as a few tokens.
         """
-        waiting, before = list[Waiting](), list[Sequence[int]]()
+        waiting, before = list[UnreadPrompt](), list[Sequence[int]]()
         for session, (unread, read) in reading:
             tokens = session.committed[session.start :]
-            waiting.append(Waiting(unread, read, follows(tokens, read, before)))
+            waiting.append(UnreadPrompt(unread, read, follows(tokens, read, before)))
             before.append(tokens)
         others = len(self._sessions) - len(reading)
         space = Room(self.config.prefill_chunk)

@@ -23,7 +23,7 @@ BOUND_SECONDS = 0.050
 LEAST_CHUNK = 8  # tokens of the first prompt, whatever they take; fewer hardly take less
 
 
-class Waiting(NamedTuple):
+class UnreadPrompt(NamedTuple):
     """A prompt: how many of its tokens are unread, how many read, and whether it `follows` another."""
 
     unread: int
@@ -53,7 +53,7 @@ def within(costs: PassCosts, most: int, seconds: float) -> Room:
     return Room(most, seconds)
 
 
-def shares(prompts: Sequence[Waiting], space: Room, costs: PromptCosts) -> list[int]:
+def shares(prompts: Sequence[UnreadPrompt], space: Room, costs: PromptCosts) -> list[int]:
     """How many tokens are read of each prompt; they are in order of arrival."""
     given = [0] * len(prompts)
     tokens, seconds = space

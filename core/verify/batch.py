@@ -9,7 +9,7 @@ from core.generation import Source
 from core.model.base import Model, Rows
 from core.policy.cost_model import PassCosts
 from core.policy.prompt_costs import Chunk
-from core.policy.prompt_share import Room, Waiting, follows, room, shares
+from core.policy.prompt_share import Room, UnreadPrompt, follows, room, shares
 from core.verify.scheduler import Scheduler
 from core.verify.session import VerifySession
 
@@ -54,11 +54,11 @@ def _chunks(
     sessions: Scheduler, reading: Sequence[VerifySession], space: Room, costs: PassCosts
 ) -> list[ScheduledRows]:
     """Parts of prompts, which come in the order of their admission."""
-    waiting, before = list[Waiting](), list[Sequence[int]]()
+    waiting, before = list[UnreadPrompt](), list[Sequence[int]]()
     for session in reading:
         tokens, cached = session.chain.tokens, sessions.recall(session)
         shared = not session.scores_prompt and follows(tokens, cached, before)
-        waiting.append(Waiting(session.length - cached, cached, shared))
+        waiting.append(UnreadPrompt(session.length - cached, cached, shared))
         before.append(tokens)
     feeds = list[ScheduledRows]()
     for session, prompt, length in zip(reading, waiting, shares(waiting, space, costs.prompts), strict=True):

@@ -68,7 +68,7 @@ class ChoiceDrafts:
         if self._route is None or self._open != [self.slot] or not drafted:
             return
         self._count(run)
-        self._route.observe(run.proposed, run.accepted)
+        self._route.observe(run)
         better = self._route.better(self._refused, remaining) if len(self._calls) == 1 else None
         if better is not None:
             self._begin(better)

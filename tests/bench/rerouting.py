@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from core.distill.record import Record
 from core.distill.replay import AcceptanceCounts, Terms
+from core.generation import Run
 from core.policy.rerouting import AnswerRoute, RoutingTable
 
 JOIN_PASSES = 2  # from the decision to move to the first proposal: a Serve call and the prompt; the old draft goes on
@@ -42,7 +43,7 @@ def play(
         committed, passes = committed + accepted + 1, passes + 1
         all_proposed, all_accepted = all_proposed + proposed, all_accepted + accepted
         if proposed:
-            route.observe(proposed, accepted)
+            route.observe(Run((), proposed, accepted))
         if passes in joining:
             route.move(joining.pop(passes))
             slots.append(route.slot)

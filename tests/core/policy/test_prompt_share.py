@@ -17,7 +17,7 @@ from core.policy.prompt_share import (
     BOUND_SECONDS,
     LEAST_CHUNK,
     Room,
-    Waiting,
+    UnreadPrompt,
     follows,
     room,
     shares,
@@ -135,12 +135,12 @@ def test_before_reading_was_observed_a_token_is_taken_to_cost_a_pass() -> None:
     assert room(costs, 256, 1).tokens == 256
 
 
-PROMPTS = st.lists(st.builds(Waiting, st.integers(2, 4000), st.integers(0, 4000)), min_size=1, max_size=6)
+PROMPTS = st.lists(st.builds(UnreadPrompt, st.integers(2, 4000), st.integers(0, 4000)), min_size=1, max_size=6)
 
 
 @given(PROMPTS, st.integers(1, 512), st.one_of(st.floats(0.0, 1.0), st.just(math.inf)))
 def test_shares_fit_into_the_room_and_the_first_prompt_has_one(
-    prompts: list[Waiting], tokens: int, seconds: float
+    prompts: list[UnreadPrompt], tokens: int, seconds: float
 ) -> None:
     costs = known()
     given = shares(prompts, Room(tokens, seconds), costs)
@@ -154,13 +154,13 @@ def test_shares_fit_into_the_room_and_the_first_prompt_has_one(
 
 
 @given(PROMPTS, st.integers(1, 512))
-def test_what_the_first_prompts_leave_is_for_those_after_them(prompts: list[Waiting], tokens: int) -> None:
+def test_what_the_first_prompts_leave_is_for_those_after_them(prompts: list[UnreadPrompt], tokens: int) -> None:
     given = shares(prompts, Room(tokens), known())
     assert sum(given) == min(tokens, sum(prompt.unread for prompt in prompts))
 
 
 def test_the_prompt_with_the_least_left_has_half_unless_it_follows_another() -> None:
-    long, short = Waiting(3000, 0), Waiting(200, 0)
+    long, short = UnreadPrompt(3000, 0), UnreadPrompt(200, 0)
     assert shares([long, short], Room(256), known()) == [128, 128]
     assert shares([long, short._replace(follows=True)], Room(256), known()) == [256, 0]
     assert shares([long, long, short._replace(unread=20)], Room(256), known()) == [236, 0, 20]
