@@ -31,7 +31,7 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     cost_model._LARGEST_RATIO     2  of observed to expected seconds: a pass beyond was interrupted
     cost_model._LEAST_READING   1/8  of a pass's seconds go to what it reads, even if a clock says less
     prompt_costs._GAIN          1/4  a prompt has few chunks, and the next should know of the last
-    prompt_costs._PER_PAIR   1/4096  of a token's seconds, until it is measured: after 4096 others it costs twice as much
+    prompt_costs._PER_PAIR   1/4096  of a token's seconds, unmeasured: after 4096 others it costs twice as much
     prompt_costs._LEAST_PER_PAIR     a quarter of that: the difference of two measured times may be anything
     prompt_share.BOUND_PASSES     4  prompts get three quarters of the time beside running answers
     prompt_share.BOUND_SECONDS 0.05  where passes are short, nobody gets fewer than 20 tokens a second

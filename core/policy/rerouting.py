@@ -100,12 +100,12 @@ class RoutingTable:
 class AnswerRoute:
     """The slot that drafts for one answer, by the router's chances of tasks and what was accepted so far.
 
-    `length` is the most tokens proposed for a pass. Slots that are `refused` are not chosen first, if there are others.
+    `length` is the most tokens proposed for a pass. `excluded` slots are not chosen first, if there are others.
     `tasks` has the chance of every task, all evidence considered.
     """
 
     def __init__(
-        self, table: RoutingTable, routed: Mapping[str, float], length: int, refused: Collection[str] = ()
+        self, table: RoutingTable, routed: Mapping[str, float], length: int, excluded: Collection[str] = ()
     ) -> None:
         self._table = table
         self.tasks = table.tasks(routed)
@@ -115,7 +115,7 @@ class AnswerRoute:
         self._evidence: dict[str, Decayed] = {}
         self._moves = 0
         self.slot = GENERAL
-        self.slot = self._best(self.worth(), refused)
+        self.slot = self._best(self.worth(), excluded)
 
     def observe(self, run: Run) -> None:
         """Count a pass with proposals of the slot's draft."""
@@ -134,15 +134,15 @@ class AnswerRoute:
                     worth[slot] += chance * expected_tokens(self._rate(slot, task), self._length)
         return worth
 
-    def better(self, refused: Collection[str], remaining: int) -> str | None:
-        """The slot to move to, none of those refused, if the present is surely not the best and the move pays.
+    def better(self, excluded: Collection[str], remaining: int) -> str | None:
+        """The slot to move to, none of the excluded ones, if the present is surely not the best and the move pays.
 
         It must pay within the remaining tokens.
         """
         if self._moves >= MOST_MOVES or not self._evidence:
             return None
         worth = self.worth()
-        best = self._best(worth, refused)
+        best = self._best(worth, excluded)
         passes = min(LASTS, remaining / worth[self.slot])
         if (worth[best] - worth[self.slot]) * passes <= MOVE_PASSES * worth[self.slot]:
             return None
@@ -153,9 +153,9 @@ class AnswerRoute:
         self._moves += 1
         self.slot = slot
 
-    def _best(self, worth: Mapping[str, float], refused: Collection[str]) -> str:
-        """The slot worth most; the present one if it is worth as much, or if all are refused."""
-        candidates = [slot for slot in (self.slot, *worth) if slot not in refused] or [self.slot]
+    def _best(self, worth: Mapping[str, float], excluded: Collection[str]) -> str:
+        """The slot worth most; the present one if it is worth as much, or if all are excluded."""
+        candidates = [slot for slot in (self.slot, *worth) if slot not in excluded] or [self.slot]
         return max(candidates, key=lambda slot: worth[slot])
 
     def _chance_of_better(self) -> float:

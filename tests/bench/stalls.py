@@ -33,7 +33,7 @@ from rich.progress import Progress
 from core.generation import GenerationRequest, Run
 from core.model.causal_lm import load_model
 from core.policy.prompt_costs import PromptCosts
-from core.policy.prompt_share import Room, Waiting
+from core.policy.prompt_share import Room, UnreadPrompt
 from core.sampling.params import SamplingParams
 from core.text.tokenizer import load_tokenizer
 from core.verify import batch
@@ -53,11 +53,11 @@ FOREVER = 4096
 PAGES = 256
 
 
-def first_come(prompts: Sequence[Waiting], space: Room, _: PromptCosts) -> list[int]:
+def first_come(prompts: Sequence[UnreadPrompt], space: Room, _: PromptCosts) -> list[int]:
     """What `core.policy.prompt_share.shares` did before: all that a pass may read, in order of arrival."""
     given, left = list[int](), space.tokens
     for prompt in prompts:
-        given.append(min(left, prompt.unread))
+        given.append(min(left, prompt.num_unread))
         left -= given[-1]
     return given
 

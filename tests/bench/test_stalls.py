@@ -9,7 +9,7 @@ import torch
 from core.family import TARGET_DIR
 from core.model.causal_lm import load_model
 from core.policy.prompt_costs import PromptCosts
-from core.policy.prompt_share import Room, Waiting
+from core.policy.prompt_share import Room, UnreadPrompt
 from core.text.tokenizer import load_tokenizer
 from core.verify import batch
 from core.verify.engine import VerifyConfig
@@ -18,7 +18,7 @@ from tests.bench.stalls import BOUNDED, FIRST_COME, Asking, Measured, as_json, f
 
 
 def test_first_come_fills_the_chunk_in_order_whatever_it_takes() -> None:
-    prompts = [Waiting(300, 0), Waiting(20, 0), Waiting(9, 0)]
+    prompts = [UnreadPrompt(300, 0), UnreadPrompt(20, 0), UnreadPrompt(9, 0)]
     assert first_come(prompts, Room(310, 0.001), PromptCosts()) == [300, 10, 0]
 
 

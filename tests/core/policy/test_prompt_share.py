@@ -145,18 +145,18 @@ def test_shares_fit_into_the_room_and_the_first_prompt_has_one(
     costs = known()
     given = shares(prompts, Room(tokens, seconds), costs)
     chunks = [Chunk(share, prompt.read) for share, prompt in zip(given, prompts, strict=True)]
-    assert all(0 <= share <= prompt.unread for share, prompt in zip(given, prompts, strict=True))
+    assert all(0 <= share <= prompt.num_unread for share, prompt in zip(given, prompts, strict=True))
     assert sum(given) <= tokens
-    assert given[0] >= min(LEAST_CHUNK, tokens - tokens // 2, prompts[0].unread)
+    assert given[0] >= min(LEAST_CHUNK, tokens - tokens // 2, prompts[0].num_unread)
     assert costs.seconds(chunks) <= seconds + costs.seconds([Chunk(LEAST_CHUNK, prompts[0].read + given[0])])
     alone = shares(prompts[:1], Room(tokens, seconds), costs)[0]
-    assert given[0] >= min(prompts[0].unread, alone // 2)
+    assert given[0] >= min(prompts[0].num_unread, alone // 2)
 
 
 @given(PROMPTS, st.integers(1, 512))
 def test_what_the_first_prompts_leave_is_for_those_after_them(prompts: list[UnreadPrompt], tokens: int) -> None:
     given = shares(prompts, Room(tokens), known())
-    assert sum(given) == min(tokens, sum(prompt.unread for prompt in prompts))
+    assert sum(given) == min(tokens, sum(prompt.num_unread for prompt in prompts))
 
 
 def test_the_prompt_with_the_least_left_has_half_unless_it_follows_another() -> None:

@@ -167,9 +167,9 @@ def test_a_doubtful_prompt_goes_where_a_mistake_costs_least(general: float, firs
 
 
 def test_refused_slots_are_neither_begun_with_nor_moved_to() -> None:
-    route = AnswerRoute(told(), sure("math"), LENGTH, refused={"math"})
+    route = AnswerRoute(told(), sure("math"), LENGTH, excluded={"math"})
     assert route.slot == GENERAL
-    assert AnswerRoute(told(), sure("math"), LENGTH, refused=SLOTS).slot == GENERAL
+    assert AnswerRoute(told(), sure("math"), LENGTH, excluded=SLOTS).slot == GENERAL
     route = AnswerRoute(told(), sure("math"), LENGTH)
     for _ in range(12):
         route.observe(judged(LENGTH, 0))
