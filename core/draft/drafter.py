@@ -49,10 +49,10 @@ class Drafter(EngineThread):
 
     def _open(self, opened: OpenSession, on_close: Callable[[], object]) -> None:
         self._over(opened.session)  # a caller that was lost may never close what it opened
-        known = self._wire.peers()
+        peers = self._wire.peers()
         peer = self._wire.connect(opened.verifier)
         self._engine.open(opened, peer)
-        if peer not in known:  # a new verifier may stand in for one that is gone
+        if peer not in peers:  # a new verifier may stand in for one that is gone
             self._leave_idle_peers()
         self._on_close[opened.session] = on_close
 

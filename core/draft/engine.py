@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from core.draft.lookahead import LITTLE_MORE, MOST_LINES, PAUSE, likely_verdicts
-from core.draft.proposer import Part, Proposer
+from core.draft.proposer import LineRows, Proposer
 from core.draft.session import DraftSession, Line, State
 from core.draft.token_confidence import Confidence
 from core.errors import OutOfPages
@@ -23,7 +23,7 @@ from core.model.draft_tokens import DraftToken
 from core.policy.cost_model import PassCosts
 from core.policy.latency import Smoothed
 from core.policy.prompt_costs import Chunk
-from core.policy.prompt_share import BOUND_PASSES, Room, Waiting, follows, shares, within
+from core.policy.prompt_share import BOUND_PASSES, Room, UnreadPrompt, follows, shares, within
 from core.wire.messages import MOST_BRANCHES, Close, Commit, OpenSession, Propose
 
 
@@ -68,7 +68,7 @@ class DraftEngine:
     def drafting(self) -> bool:
         """Whether there is something to draft: a proposal, or by now a branch."""
         now = self._clock()
-        return any(not one.complete or self._looks_ahead_at(one) <= now for one in self._sessions.values())
+        return any(not session.complete or self._looks_ahead_at(session) <= now for session in self._sessions.values())
 
     def peers(self) -> set[bytes]:
         """The verifiers that sessions are drafted for."""
@@ -109,14 +109,14 @@ class DraftEngine:
         if not self._valid(message):
             self.counts["dropped_bad_commit"] += 1
             return None
-        taken = session.take(message, self._clock())
+        change = session.take(message, self._clock())
         self._min_survival = session.min_survival
-        self._end(taken.ended)
-        if taken.cut is not None:
-            self._forget(session, session.line, taken.cut)
-        if taken.round_seconds is not None:
-            self._round.observe(taken.round_seconds)
-        if taken.committed:
+        self._end(change.ended)
+        if change.cut is not None:
+            self._forget(session, session.line, change.cut)
+        if change.round_seconds is not None:
+            self._round.observe(change.round_seconds)
+        if change.committed:
             self.counts["rounds"] += 1
             self.counts["rounds_foreseen"] += bool(session.chain)
         return None
@@ -159,7 +159,8 @@ class DraftEngine:
             return None
         if not all(session.complete for session in self._sessions.values()):
             return 0.0
-        next_at = min(min(self._repeat_at(one), self._looks_ahead_at(one)) for one in self._sessions.values())
+        sessions = self._sessions.values()
+        next_at = min(min(self._repeat_at(session), self._looks_ahead_at(session)) for session in sessions)
         return max(0.0, next_at - self._clock())
 
     def step(self) -> None:
@@ -171,19 +172,19 @@ class DraftEngine:
             parts = self._chunks(reading)
         else:
             parts = [
-                Part(session, line, self._rows(session, line, chunk))
+                LineRows(session, line, self._rows(session, line, chunk))
                 for session, line, chunk in unfinished
                 if chunk.tokens <= self._at_once
             ]
         if parts:
             self._compute(parts)
 
-    def _compute(self, parts: Sequence[Part]) -> None:
-        read = [Chunk(len(part.rows.tokens), self._model.num_cached(part.line.number)) for part in parts]
+    def _compute(self, parts: Sequence[LineRows]) -> None:
+        chunks = [Chunk(len(part.rows.tokens), self._model.num_cached(part.line.number)) for part in parts]
         began, before = self._clock(), [len(part.line.chain) for part in parts]
         self.counts["steps"] += 1
         try:
-            drawn = self._pass(parts)
+            result = self._pass(parts)
         except OutOfPages:
             if not self._drop_branches():
                 raise
@@ -192,9 +193,9 @@ class DraftEngine:
         for part, length in zip(parts, before, strict=True):
             self.counts["drafted" if part.line is part.session.line else "prepared"] += len(part.line.chain) - length
         if not any(part.rows.num_logits for part in parts):
-            self._costs.observe_reading(0, read, seconds)
-        elif drawn.tokens and not self._reads:
-            self._costs.observe(drawn.lines, seconds / drawn.tokens)
+            self._costs.observe_reading(0, chunks, seconds)
+        elif result.tokens and not self._reads:
+            self._costs.observe(result.lines, seconds / result.tokens)
 
     def _unfinished(self) -> list[tuple[DraftSession, Line]]:
         """The lines of the next pass; proposals come before branches."""
@@ -221,8 +222,8 @@ class DraftEngine:
         if longest - session.start > self._model.context:
             return []
         lines = []
-        most = self._most_branches(session)
-        for accepted, token in likely_verdicts(session.chain, session.proposed, self._confidence, most):
+        limit = self._most_branches(session)
+        for accepted, token in likely_verdicts(session.chain, session.proposed, self._confidence, limit):
             line = Line(next(self._numbers), [*session.chain[:accepted], DraftToken(token)], accepted + 1)
             self._model.fork(session.line.number, line.number)
             self._forget(session, line, len(session.committed) + accepted)
@@ -257,25 +258,25 @@ class DraftEngine:
         begin = self._model.num_cached(line.number)
         return Chunk(session.length(line) - session.start - begin, begin)
 
-    def _chunks(self, reading: Sequence[tuple[DraftSession, Chunk]]) -> list[Part]:
+    def _chunks(self, reading: Sequence[tuple[DraftSession, Chunk]]) -> list[LineRows]:
         """Parts of prompts, in the order in which their sessions joined.
 
         They take as long as half a round of the others, who may be asked for a proposal meanwhile, or as a few tokens.
         """
-        waiting, before = list[Waiting](), list[Sequence[int]]()
-        for session, (unread, read) in reading:
+        waiting, before = list[UnreadPrompt](), list[Sequence[int]]()
+        for session, (unread, depth) in reading:
             tokens = session.committed[session.start :]
-            waiting.append(Waiting(unread, read, follows(tokens, read, before)))
+            waiting.append(UnreadPrompt(unread, depth, follows(tokens, depth, before)))
             before.append(tokens)
         others = len(self._sessions) - len(reading)
         space = Room(self.config.prefill_chunk)
         if others:
             bound = max(self._round.mean / 2, BOUND_PASSES * self._costs.seconds(others))
             space = within(self._costs, self.config.prefill_chunk, bound)
-        given = shares(waiting, space, self._costs.prompts)
+        lengths = shares(waiting, space, self._costs.prompts)
         return [
-            Part(session, session.line, self._rows(session, session.line, Chunk(tokens, chunk.depth)))
-            for (session, chunk), tokens in zip(reading, given, strict=True)
+            LineRows(session, session.line, self._rows(session, session.line, Chunk(tokens, chunk.depth)))
+            for (session, chunk), tokens in zip(reading, lengths, strict=True)
             if tokens
         ]
 
@@ -300,9 +301,9 @@ class DraftEngine:
             self._model.recall(number, session.committed)
 
     def _forget(self, session: DraftSession, line: Line, position: int) -> None:
-        kept = max(0, position - session.start)
-        if kept < self._model.num_cached(line.number):
-            self._model.rollback(line.number, kept)
+        length = max(0, position - session.start)
+        if length < self._model.num_cached(line.number):
+            self._model.rollback(line.number, length)
 
     def _repeat_at(self, session: DraftSession) -> float:
         """When a proposal is sent again, against lost messages and to show that the draft lives.

@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
     token: int
 
 
-def likely_verdicts(chain: Sequence[DraftToken], proposed: int, confidence: Confidence, most: int) -> list[Verdict]:
+def likely_verdicts(chain: Sequence[DraftToken], proposed: int, confidence: Confidence, limit: int) -> list[Verdict]:
     """The likeliest verdicts on the first `proposed` tokens of a chain, which may hold one token more."""
     survival = 1.0
     chances: list[tuple[float, Verdict]] = []
@@ -38,4 +38,4 @@ def likely_verdicts(chain: Sequence[DraftToken], proposed: int, confidence: Conf
         chances += [(rejected * share, Verdict(index, other)) for share, other in runners_up]
         survival *= accepted
     likely = sorted((chance for chance in chances if chance[0] >= LEAST_CHANCE), reverse=True)
-    return [verdict for _, verdict in likely[:most]]
+    return [verdict for _, verdict in likely[:limit]]

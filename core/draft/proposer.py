@@ -14,8 +14,8 @@ from core.sampling.gumbel import num_ids
 from core.sampling.sampler import GeneratedCounts, Sampling, score
 
 
-class Part(NamedTuple):
-    """A line's part of a pass."""
+class LineRows(NamedTuple):
+    """The rows of a pass that are a line's."""
 
     session: DraftSession
     line: Line
@@ -27,7 +27,7 @@ class Part(NamedTuple):
         return self.rows.num_logits > 0 and not self.session.opened.params.warped
 
 
-class Drawn(NamedTuple):
+class PassResult(NamedTuple):
     """The lines of a pass or a loop of passes, and the tokens that each of them got: 0 if a prompt was read."""
 
     lines: int
@@ -42,7 +42,7 @@ class Proposer:
         self._confidence = confidence
         self._ids = drawable_ids(model.head_ids, num_valid)
 
-    def __call__(self, parts: Sequence[Part]) -> Drawn:
+    def __call__(self, parts: Sequence[LineRows]) -> PassResult:
         """Append drafted tokens to the lines: one each, many if the model draws them, none while a prompt is read.
 
         A model with a drawing loop serves the lines that need no warps first. Other models serve all lines in one pass.
@@ -50,12 +50,12 @@ class Proposer:
         if self._model.loops:
             looped = [part for part in parts if part.unwarped]
             if looped:
-                return Drawn(len(looped), self._many(looped))
+                return PassResult(len(looped), self._many(looped))
         elif all(part.unwarped for part in parts):
-            return Drawn(len(parts), self._many(parts))
-        return Drawn(len(parts), self._single(parts))
+            return PassResult(len(parts), self._many(parts))
+        return PassResult(len(parts), self._single(parts))
 
-    def _single(self, parts: Sequence[Part]) -> int:
+    def _single(self, parts: Sequence[LineRows]) -> int:
         logits = self._model.forward([part.rows for part in parts])
         last = [part for part in parts if part.rows.num_logits]
         if last:
@@ -64,26 +64,26 @@ class Proposer:
                 part.line.chain.append(guess)
         return int(len(last) == len(parts))
 
-    def _many(self, parts: Sequence[Part]) -> int:
+    def _many(self, parts: Sequence[LineRows]) -> int:
         """Draw as many tokens for each line as the longest may get.
 
         Without a loop in the model, drawing stops as soon as one proposal is complete; branches are sent only together.
         """
-        sent = all(part.line is part.session.line for part in parts)
+        proposing = all(part.line is part.session.line for part in parts)
         rooms = [self._model.context + 1 - session.length(line) + session.start for session, line, _ in parts]
         missing = [session.missing(line) for session, line, _ in parts]
-        steps = min(*rooms, min(missing) if sent and not self._model.loops else max(missing))
+        steps = min(*rooms, min(missing) if proposing and not self._model.loops else max(missing))
         noise = None
         if not all(part.session.opened.params.greedy for part in parts):
             noise = namespace(self._model.device).stack([self._noise(part, steps) for part in parts], 1)
         survivals, min_survivals = [part.line.survival for part in parts], [part.session.min_survival for part in parts]
-        ending = self._confidence.ending(survivals, min_survivals, 1 if sent else len(parts))
-        drawn = self._model.draw([part.rows for part in parts], steps, num_ids(self._ids), noise, ending)
-        for part, guessed in zip(parts, drawn, strict=True):
+        ending = self._confidence.ending(survivals, min_survivals, 1 if proposing else len(parts))
+        tokens_by_line = self._model.draw([part.rows for part in parts], steps, num_ids(self._ids), noise, ending)
+        for part, guessed in zip(parts, tokens_by_line, strict=True):
             part.line.chain += guessed
-        return len(drawn[0])
+        return len(tokens_by_line[0])
 
-    def _noise(self, part: Part, steps: int) -> Any:
+    def _noise(self, part: LineRows, steps: int) -> Any:
         """The noise that the next steps add to the line's logits: [steps, ids]."""
         session, params, device = part.session, part.session.opened.params, self._model.device
         if params.greedy:
@@ -92,7 +92,7 @@ class Proposer:
         return session.noise.rows(session.length(part.line), steps, self._ids, device) * params.temperature
 
 
-def _sampling(part: Part) -> Sampling:
+def _sampling(part: LineRows) -> Sampling:
     session, line, _ = part
     params, length = session.opened.params, session.length(line)
     history = GeneratedCounts()

@@ -34,15 +34,15 @@ class State(Enum):
 
 
 class Line:
-    """Drafted tokens beyond the committed ones, held in the model under `number`; the first `given` are assumed.
+    """Drafted tokens beyond the committed ones, held in the model under `number`; the first `num_assumed` are assumed.
 
-    `survival` is the chance that the `judged` tokens after the given ones are all accepted.
+    `survival` is the chance that the `judged` tokens after the assumed ones are all accepted.
     """
 
-    def __init__(self, number: int, chain: list[DraftToken], given: int = 0) -> None:
+    def __init__(self, number: int, chain: list[DraftToken], num_assumed: int = 0) -> None:
         self.number = number
         self.chain = chain
-        self.given = given
+        self.num_assumed = num_assumed
         self.judge_anew()
 
     def judge_anew(self) -> None:
@@ -51,7 +51,7 @@ class Line:
 
     @property
     def drafted(self) -> int:
-        return len(self.chain) - self.given
+        return len(self.chain) - self.num_assumed
 
     def agreement(self, tokens: Sequence[int]) -> int:
         """The number of leading tokens that the chain agrees with."""
@@ -142,8 +142,8 @@ class DraftSession:
     @property
     def presentable(self) -> bool:
         """Whether all branches are drafted and none is sent."""
-        sent = self.state is State.BRANCHED
-        return bool(self.branches) and not sent and self.looks_ahead and not self.ahead()
+        is_out = self.state is State.BRANCHED
+        return bool(self.branches) and not is_out and self.looks_ahead and not self.ahead()
 
     def length(self, line: Line) -> int:
         """Tokens of the whole sequence."""
@@ -158,8 +158,8 @@ class DraftSession:
     def take(self, commit: Commit, now: float) -> Taken:
         """Append what is new in `commit`. The line that agrees with most of it becomes the main one."""
         branched, round_seconds = self.state is State.BRANCHED, self._round_seconds(commit, now)
-        most = self.opened.num_speculative_tokens
-        self.num_tokens = most if commit.num_tokens is None else min(commit.num_tokens, most)
+        limit = self.opened.num_speculative_tokens
+        self.num_tokens = limit if commit.num_tokens is None else min(commit.num_tokens, limit)
         self.min_survival = min(commit.min_survival, 1.0)  # so that one token is drafted, if any is asked for
         for line in self.lines:
             line.judge_anew()
@@ -168,8 +168,8 @@ class DraftSession:
             if commit.num_tokens != 0 and not self.due:
                 self.quiet_since = now
             self.state, self.proposed_at = State.PROPOSED if commit.num_tokens == 0 else State.ASKED, None
-        known = len(self.committed)
-        new = commit.tokens[known - commit.base :] if commit.base <= known else ()
+        num_known = len(self.committed)
+        new = commit.tokens[num_known - commit.base :] if commit.base <= num_known else ()
         if not new:
             return Taken(0, [], None, round_seconds)  # a base beyond what is known answers nothing sent from here
         self._learn(new)
@@ -185,7 +185,7 @@ class DraftSession:
         """Make one line the main one beyond `new` tokens; returns the others, and where it was cut if it was."""
         ended, agreed = [line for line in self.lines if line is not best], best.agreement(new)
         cut = None if agreed == min(len(new), len(best.chain)) else len(self.committed) + agreed
-        self.line, self.branches, best.given = best, None, 0
+        self.line, self.branches, best.num_assumed = best, None, 0
         self.committed += new
         del best.chain[: agreed if cut is None else None]
         return ended, cut
@@ -213,7 +213,7 @@ class DraftSession:
 
     def _proposed(self, line: Line) -> tuple[int, ...]:
         end = self._end(line)
-        return tuple(drafted.token for drafted in line.chain[: None if end is None else line.given + end])
+        return tuple(drafted.token for drafted in line.chain[: None if end is None else line.num_assumed + end])
 
     @property
     def _room(self) -> int:
@@ -223,19 +223,19 @@ class DraftSession:
 
     def _wanted(self, line: Line) -> int:
         """The most tokens to draft on a line: no more than the answer may still get."""
-        return max(0, min(self.num_tokens, self._room - line.given))
+        return max(0, min(self.num_tokens, self._room - line.num_assumed))
 
     def _end(self, line: Line) -> int | None:
         """The number of drafted tokens that a line ends after: the last one shows that no other is worth it."""
-        wanted = self._wanted(line)
-        for drafted in line.chain[line.given + line.judged : line.given + wanted]:
+        limit = self._wanted(line)
+        for drafted in line.chain[line.num_assumed + line.judged : line.num_assumed + limit]:
             if line.survival < self.min_survival:
                 break
             line.survival *= self._confidence.of(drafted.margin)
             line.judged += 1
         if line.survival < self.min_survival:
             return line.judged
-        return wanted if line.drafted >= wanted else None
+        return limit if line.drafted >= limit else None
 
     def _learn(self, new: Sequence[int]) -> None:
         """Observe every drafted token that the verdict reached."""

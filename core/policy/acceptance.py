@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from core.policy.decayed import Decayed
+
 MEMORY = 200.0  # passes that an estimate remembers
 PRIOR_ACCEPTANCE = 0.7  # of a token whose predecessors were accepted
 PRIOR_WEIGHT = 2.0  # passes that the prior is worth
@@ -26,15 +28,14 @@ class Expected(NamedTuple):
     proposed: float
 
 
-class _Position(NamedTuple):
-    """Decayed counts: of the passes that asked for this position, of its proposals and of those accepted."""
+class _Position:
+    """A place in the proposal: of the passes that asked for a token there, those with one, and with an accepted one."""
 
-    asked: float = 0.0
-    proposed: float = 0.0
-    accepted: float = 0.0
+    __slots__ = ("accepted", "proposed")
 
-    def times(self, keep: float) -> _Position:
-        return _Position(keep * self.asked, keep * self.proposed, keep * self.accepted)
+    def __init__(self, number: int) -> None:
+        self.proposed = Decayed(MEMORY, prior=1.0, weight=PRIOR_WEIGHT)
+        self.accepted = Decayed(MEMORY, prior=PRIOR_ACCEPTANCE**number, weight=PRIOR_WEIGHT)
 
 
 class AcceptanceEstimate:
@@ -44,30 +45,28 @@ class AcceptanceEstimate:
         self._positions: list[_Position] = []
         self._expected = [Expected(1.0, 0.0)]  # a cache: every plan reads it
 
-    def observe(self, asked: int, proposed: int, accepted: int) -> None:
-        """Count a pass that asked for `asked` tokens, was given `proposed` and accepted `accepted` of them."""
-        self._reach(asked)
-        for index, old in enumerate(self._positions[:asked]):
-            kept = old.times(1.0 - 1.0 / MEMORY)
-            new = kept.asked + 1.0, kept.proposed + (index < proposed), kept.accepted + (index < accepted)
-            self._positions[index] = _Position(*new)
+    def observe(self, requested: int, proposed: int, accepted: int) -> None:
+        """Count a pass that asked for `requested` tokens, was given `proposed` and accepted `accepted` of them."""
+        self._reach(requested)
+        for index, position in enumerate(self._positions[:requested]):
+            position.proposed.observe(index < proposed)
+            position.accepted.observe(index < accepted)
         del self._expected[1:]
 
     def forget(self, keep: float) -> None:
         """Let the prior weigh more: keep this share of all counts."""
-        self._positions = [position.times(keep) for position in self._positions]
+        for position in self._positions:
+            position.proposed.fade(keep)
+            position.accepted.fade(keep)
         del self._expected[1:]
 
-    def expected(self, most: int) -> list[Expected]:
-        """Passes that ask for 0 .. `most` tokens."""
-        self._reach(most)
-        for number in range(len(self._expected), most + 1):
-            (tokens, length), position = self._expected[-1], self._positions[number - 1]
-            weight = position.asked + PRIOR_WEIGHT
-            accepted = (position.accepted + PRIOR_WEIGHT * PRIOR_ACCEPTANCE**number) / weight
-            proposed = (position.proposed + PRIOR_WEIGHT) / weight
-            self._expected.append(Expected(tokens + accepted, length + proposed))
-        return self._expected[: most + 1]
+    def expected(self, limit: int) -> list[Expected]:
+        """Passes that ask for 0 .. `limit` tokens."""
+        self._reach(limit)
+        for position in self._positions[len(self._expected) - 1 : limit]:
+            tokens, proposed = self._expected[-1]
+            self._expected.append(Expected(tokens + position.accepted.share, proposed + position.proposed.share))
+        return self._expected[: limit + 1]
 
     def tokens(self, proposed: int) -> float:
         """Expected tokens of a pass with `proposed` tokens in hand."""
@@ -75,7 +74,7 @@ class AcceptanceEstimate:
         return 1.0 + (whole.tokens - 1.0) / whole.proposed * proposed if whole.proposed else 1.0
 
     def _reach(self, length: int) -> None:
-        self._positions += [_Position()] * (length - len(self._positions))
+        self._positions += [_Position(number + 1) for number in range(len(self._positions), length)]
 
 
 class Kind(NamedTuple):
@@ -94,15 +93,18 @@ class TokenChances:
     """The chance that a guessed token is the target's, given that those guessed before it are, by kind of guess."""
 
     def __init__(self) -> None:
-        self._counts: dict[Kind, tuple[float, float]] = {}  # decayed: of the guesses that were right, and of all
+        self._kinds: dict[Kind, Decayed] = {}
 
     def of(self, kind: Kind) -> float:
         """Strictly between 0 and 1."""
-        right, counted = self._counts.get(kind, (0.0, 0.0))
-        return (right + GUESSES_OF_PRIOR * kind.prior) / (counted + GUESSES_OF_PRIOR)
+        return self._estimate(kind).share
 
     def observe(self, kind: Kind, *, right: bool) -> None:
         """Count a guess whose predecessors were all right."""
-        earlier, counted = self._counts.get(kind, (0.0, 0.0))
-        keep = 1.0 - 1.0 / GUESSES
-        self._counts[kind] = (keep * earlier + right, keep * counted + 1.0)
+        self._estimate(kind).observe(right)
+
+    def _estimate(self, kind: Kind) -> Decayed:
+        estimate = self._kinds.get(kind)
+        if estimate is None:
+            estimate = self._kinds[kind] = Decayed(GUESSES, kind.prior, GUESSES_OF_PRIOR)
+        return estimate

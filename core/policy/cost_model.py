@@ -70,13 +70,13 @@ class PassCosts:
         self._known.clear()
         size, bucket = _size(rows), num_drafting.bit_length()
         pace = self._paces.setdefault(bucket, self._pace(bucket))
-        known = self._shape.get(size)
-        if not known:
+        expected = self._shape.get(size)
+        if not expected:
             self._shape[size] = seconds / pace
         else:
-            beyond = min(seconds / (pace * known), _LARGEST_RATIO) - 1.0
+            beyond = min(seconds / (pace * expected), _LARGEST_RATIO) - 1.0
             self._paces[bucket] = pace * (1.0 + _PACE_GAIN * beyond)
-            self._shape[size] = known * (1.0 + _SHAPE_GAIN * beyond)
+            self._shape[size] = expected * (1.0 + _SHAPE_GAIN * beyond)
         self._curve = _Curve.through(self._shape)
 
     def observe_reading(self, rows: int, chunks: Sequence[Chunk], seconds: float, num_drafting: int = 0) -> None:
@@ -118,7 +118,7 @@ class PassCosts:
         return (self.seconds(rows + more) - self.seconds(rows)) / more
 
     def _pace(self, bucket: int) -> float:
-        return max(pace for known, pace in self._paces.items() if known <= bucket)
+        return max(pace for smaller, pace in self._paces.items() if smaller <= bucket)
 
 
 def profile(model: Model, clock: Callable[[], float], costs: PassCosts) -> None:
@@ -130,10 +130,9 @@ def profile(model: Model, clock: Callable[[], float], costs: PassCosts) -> None:
     try:
         for rows, seconds in _quickest(model, clock, sizes).items():
             costs.observe(rows, seconds)
-        read, passing = _quickest_reading(model, clock, chunks), costs.seconds(0)
-        if read and passing:
-            reading = {chunk: max(taken - passing, _LEAST_READING * taken) for chunk, taken in read.items()}
-            costs.prompts.begin(reading)
+        passes, passing = _quickest_reading(model, clock, chunks), costs.seconds(0)
+        if passes and passing:
+            costs.prompts.begin({chunk: max(s - passing, _LEAST_READING * s) for chunk, s in passes.items()})
     finally:
         model.close(_SESSION)
 

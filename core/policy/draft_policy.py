@@ -173,7 +173,8 @@ class DraftPolicy:
         """
         sessions = max(num_sessions, round(self._running), 1)
         each = sessions / max(1, len(self._drafts))
-        met = [DraftedSessions(one.acceptance, one.latency, limit, each) for one in self._drafts.values()]
+        drafts = self._drafts.values()
+        met = [DraftedSessions(estimates.acceptance, estimates.latency, limit, each) for estimates in drafts]
         never_met = DraftedSessions(AcceptanceEstimate(), DraftLatency(), limit, sessions)
         budgets = [*self.plan(met, sessions), *self.plan([never_met], sessions)]
         return {key: not budget.num_tokens for key, budget in zip([*self._drafts, OTHERS], budgets, strict=True)}
@@ -203,11 +204,11 @@ class DraftPolicy:
         per_wait = group.latency.per_token / (others.num_drafting + group.num_sessions)
         return DraftBudget(rates.index(best), min(1.0, best * (per_row + per_wait)))
 
-    def _goodput(self, one: _Load, other: _Load = _NOTHING, reading: float = 0.0) -> float:
+    def _goodput(self, load: _Load, other: _Load = _NOTHING, reading: float = 0.0) -> float:
         """Tokens a second of both together, in a pass that takes so many seconds for prompts beside them."""
-        wait = max(other.wait, one.wait)
-        seconds = wait + reading + self.costs.seconds(one.rows + other.rows, one.num_drafting + other.num_drafting)
-        return (one.tokens + other.tokens) / seconds
+        wait = max(other.wait, load.wait)
+        seconds = wait + reading + self.costs.seconds(load.rows + other.rows, load.num_drafting + other.num_drafting)
+        return (load.tokens + other.tokens) / seconds
 
 
 def _options(group: DraftedSessions) -> list[_Load]:
@@ -233,9 +234,9 @@ def _load_after(sessions: Sequence[Readiness], wait: float, num_drafting: int) -
     return _Load(tokens, rows, wait, num_drafting)
 
 
-def _recent(table: dict[Key, Value], key: Key, make: Callable[[], Value], most: int) -> Value:
+def _recent(table: dict[Key, Value], key: Key, make: Callable[[], Value], max_size: int) -> Value:
     """The value of a key, made if there is none, and from now on the last of at most so many."""
     value = table[key] = table.pop(key) if key in table else make()
-    if len(table) > most:
+    if len(table) > max_size:
         del table[next(iter(table))]
     return value

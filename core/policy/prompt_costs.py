@@ -41,7 +41,7 @@ class PromptCosts:
 
     def begin(self, seconds: Mapping[Chunk, float]) -> None:
         """Take what these chunks took, all positive, for what any will; of one chunk the share of pairs is a guess."""
-        per_token = [taken / chunk.tokens for chunk, taken in seconds.items()]
+        per_token = [chunk_seconds / chunk.tokens for chunk, chunk_seconds in seconds.items()]
         attended = [chunk.pairs / chunk.tokens for chunk in seconds]
         slope, first = linear_regression(attended, per_token) if len(seconds) > 1 else (0.0, 0.0)
         if slope > 0.0 and first > 0.0:

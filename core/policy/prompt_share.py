@@ -23,11 +23,11 @@ BOUND_SECONDS = 0.050
 LEAST_CHUNK = 8  # tokens of the first prompt, whatever they take; fewer hardly take less
 
 
-class Waiting(NamedTuple):
-    """A prompt: how many of its tokens are unread, how many read, and whether it `follows` another."""
+class UnreadPrompt(NamedTuple):
+    """A prompt: how many of its tokens are unread, how many are read, and whether it `follows` another."""
 
-    unread: int
-    read: int
+    num_unread: int
+    num_read: int
     follows: bool = False
 
 
@@ -38,45 +38,47 @@ class Room(NamedTuple):
     seconds: float = math.inf
 
 
-def room(costs: PassCosts, most: int, rows: float, num_drafting: float = 0) -> Room:
-    """What a pass over `rows` of answers has for prompts, of which it may read `most` tokens."""
+def room(costs: PassCosts, limit: int, rows: float, num_drafting: float = 0) -> Room:
+    """What a pass over `rows` of answers has for prompts, of which it may read `limit` tokens."""
     without = costs.seconds(rows, num_drafting)
     if not rows or not without:
-        return Room(most)
-    return within(costs, most, max(BOUND_PASSES * without, BOUND_SECONDS) - without)
+        return Room(limit)
+    return within(costs, limit, max(BOUND_PASSES * without, BOUND_SECONDS) - without)
 
 
-def within(costs: PassCosts, most: int, seconds: float) -> Room:
+def within(costs: PassCosts, limit: int, seconds: float) -> Room:
     """Room for so many seconds; before reading was observed, a token is taken to cost what a pass of one row does."""
     if not costs.prompts.known and costs.known:
-        most = min(most, max(LEAST_CHUNK, int(seconds / costs.seconds(1))))
-    return Room(most, seconds)
+        limit = min(limit, max(LEAST_CHUNK, int(seconds / costs.seconds(1))))
+    return Room(limit, seconds)
 
 
-def shares(prompts: Sequence[Waiting], space: Room, costs: PromptCosts) -> list[int]:
+def shares(prompts: Sequence[UnreadPrompt], space: Room, costs: PromptCosts) -> list[int]:
     """How many tokens are read of each prompt; they are in order of arrival."""
-    given = [0] * len(prompts)
+    lengths = [0] * len(prompts)
     tokens, seconds = space
 
     def give(index: int, share: float, least: int = 0) -> None:
         nonlocal tokens, seconds
-        unread, read, _ = prompts[index]
-        depth, most = read + given[index], min(unread - given[index], int(share * tokens))
+        prompt, length = prompts[index], lengths[index]
+        depth, limit = prompt.num_read + length, min(prompt.num_unread - length, int(share * tokens))
         fitting = costs.fitting(share * seconds, depth)
-        chunk = int(min(most, max(fitting, least)))
-        given[index] += chunk
+        chunk = int(min(limit, max(fitting, least)))
+        lengths[index] += chunk
         tokens -= chunk
         seconds -= costs.seconds([Chunk(chunk, depth)])
 
     own = [index for index, prompt in enumerate(prompts) if not prompt.follows]
-    if own and (quickest := min(own, key=lambda index: prompts[index].unread)):
+    if own and (quickest := min(own, key=lambda index: prompts[index].num_unread)):
         give(quickest, 0.5)
     for index in range(len(prompts)):
         give(index, 1.0, 0 if index else LEAST_CHUNK)
-    return given
+    return lengths
 
 
-def follows(tokens: Sequence[int], read: int, before: Iterable[Sequence[int]]) -> bool:
-    """Whether a prompt before it has its next page, too, which is remembered once that one has read it."""
-    end = read + PAGE_SIZE
-    return any(other[read:end] == tokens[read:end] and other[:read] == tokens[:read] for other in before)
+def follows(tokens: Sequence[int], num_read: int, before: Iterable[Sequence[int]]) -> bool:
+    """Whether a prompt before it has its next page, too, which can be shared once that one has read it."""
+    end = num_read + PAGE_SIZE
+    return any(
+        other[num_read:end] == tokens[num_read:end] and other[:num_read] == tokens[:num_read] for other in before
+    )

@@ -25,9 +25,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from core.draft_key import GENERAL
+from core.generation import Run
+from core.policy.decayed import Decayed
 
 MEMORY = 30.0  # passes that evidence lasts: an answer may change its task
 SPREAD = 20.0  # judged tokens that the rate of a task is worth against the answer's own
@@ -45,28 +46,6 @@ _RARELY, _MOSTLY = 0.01, 0.99  # bounds of a rate: nothing is certain
 _NEVER = 0.001  # the chance below which a task is out of the question: all is computed again after every pass
 
 
-class Judged(NamedTuple):
-    """Counts of tokens that the target judged; old ones have faded, so they are no integers."""
-
-    accepted: float = 0.0
-    rejected: float = 0.0
-
-    @classmethod
-    def of(cls, proposed: int, accepted: int) -> Judged:
-        """A pass: one token at most is rejected, and those after it are not judged."""
-        return cls(accepted, float(accepted < proposed))
-
-    @property
-    def tokens(self) -> float:
-        return self.accepted + self.rejected
-
-    def times(self, share: float) -> Judged:
-        return Judged(share * self.accepted, share * self.rejected)
-
-    def plus(self, other: Judged) -> Judged:
-        return Judged(self.accepted + other.accepted, self.rejected + other.rejected)
-
-
 class RoutingTable:
     """What all answers of a service share: the rates of slots on tasks, and the trust in the router.
 
@@ -76,37 +55,36 @@ class RoutingTable:
 
     def __init__(self, slots: Iterable[str], acceptance: Mapping[str, Mapping[str, float]]) -> None:
         self.slots = tuple(dict.fromkeys([*slots, GENERAL]))
-        self._told = {
-            (slot, task): token_rate(_acceptance(acceptance, slot, task)) for slot in self.slots for task in self.slots
+        self._rates = {
+            (slot, task): Decayed(_LEARNED, token_rate(_acceptance(acceptance, slot, task)), _RATE_WEIGHT)
+            for slot in self.slots
+            for task in self.slots
         }
-        self._learned = dict.fromkeys(self._told, Judged())
-        self._proved = {routed: dict.fromkeys(self.slots, 0.0) for routed in self.slots}  # judged tokens by task
+        self._proved = {routed: {task: Decayed(_LEARNED) for task in self.slots} for routed in self.slots}
 
     def rate(self, slot: str, task: str) -> float:
         """How often a token of the slot's draft is accepted, those before it being so, in answers of a task."""
-        learned = self._learned[slot, task]
-        return (_RATE_WEIGHT * self._told[slot, task] + learned.accepted) / (_RATE_WEIGHT + learned.tokens)
+        return self._rates[slot, task].share
 
     def tasks(self, routed: Mapping[str, float]) -> dict[str, float]:
         """The chance of every task that the router knows, given its own; a task without a slot counts as none."""
         chances = {task: 0.0 for task in self.slots if task in routed or task == GENERAL}
-        for said, chance in routed.items():
-            trust = self._trust(self._known(said))
+        for answer, chance in routed.items():
+            trust = self._trust(self._task(answer))
             for task in chances:
                 chances[task] += chance * trust[task]
         return _normalised(chances)
 
-    def learn(self, routed: Mapping[str, float], slot: str, tasks: Mapping[str, float], judged: Judged) -> None:
+    def learn(self, routed: Mapping[str, float], slot: str, tasks: Mapping[str, float], run: Run) -> None:
         """Count tokens of the slot's draft in an answer that is of each of `tasks` with so much chance."""
-        proved = self._proved[self._known(max(routed, key=lambda task: routed[task]))]
+        proved = self._proved[self._task(max(routed, key=lambda task: routed[task]))]
         for task, chance in tasks.items():
-            proved[task] += judged.tokens * (chance - proved[task] / _LEARNED)
-            if chance < _NEVER:
-                continue
-            kept = self._learned[slot, task].times(1.0 - chance * judged.tokens / _LEARNED)
-            self._learned[slot, task] = kept.plus(judged.times(chance))
+            proved[task].observe(chance * run.num_judged, run.num_judged)
+            if chance >= _NEVER:
+                self._rates[slot, task].observe(chance * run.accepted, chance * run.num_judged)
 
-    def _known(self, task: str) -> str:
+    def _task(self, task: str) -> str:
+        """The task, or `general` for one without a slot."""
         return task if task in self._proved else GENERAL
 
     def _trust(self, routed: str) -> dict[str, float]:
@@ -115,36 +93,37 @@ class RoutingTable:
         start = dict.fromkeys(self.slots, doubt)
         start[GENERAL] += (1.0 - TRUST) * NONE
         start[routed] += TRUST
-        return _normalised({task: _TRUST_WEIGHT * start[task] + count for task, count in self._proved[routed].items()})
+        proved = self._proved[routed]
+        return _normalised({task: _TRUST_WEIGHT * start[task] + proved[task].successes for task in self.slots})
 
 
 class AnswerRoute:
     """The slot that drafts for one answer, by the router's chances of tasks and what was accepted so far.
 
-    `length` is the most tokens proposed for a pass. Slots that are `refused` are not chosen first, if there are others.
+    `length` is the most tokens proposed for a pass. `excluded` slots are not chosen first, if there are others.
     `tasks` has the chance of every task, all evidence considered.
     """
 
     def __init__(
-        self, table: RoutingTable, routed: Mapping[str, float], length: int, refused: Collection[str] = ()
+        self, table: RoutingTable, routed: Mapping[str, float], length: int, excluded: Collection[str] = ()
     ) -> None:
         self._table = table
         self.tasks = table.tasks(routed)
         self._routed = routed
         self._length = length
         self._prior = self.tasks
-        self._evidence: dict[str, Judged] = {}
+        self._evidence: dict[str, Decayed] = {}
         self._moves = 0
         self.slot = GENERAL
-        self.slot = self._best(self.worth(), refused)
+        self.slot = self._best(self.worth(), excluded)
 
-    def observe(self, proposed: int, accepted: int) -> None:
+    def observe(self, run: Run) -> None:
         """Count a pass with proposals of the slot's draft."""
-        judged = Judged.of(proposed, accepted)
-        faded = {slot: seen.times(1.0 - 1.0 / MEMORY) for slot, seen in self._evidence.items()}
-        self._evidence = faded | {self.slot: faded.get(self.slot, Judged()).plus(judged)}
+        for evidence in self._evidence.values():
+            evidence.fade(1.0 - 1.0 / MEMORY)
+        self._evidence.setdefault(self.slot, Decayed(MEMORY, weight=SPREAD)).add(run.accepted, run.num_judged)
         self.tasks = self._judge()
-        self._table.learn(self._routed, self.slot, self.tasks, judged)
+        self._table.learn(self._routed, self.slot, self.tasks, run)
 
     def worth(self) -> dict[str, float]:
         """Expected tokens of a pass, by slot."""
@@ -155,15 +134,15 @@ class AnswerRoute:
                     worth[slot] += chance * expected_tokens(self._rate(slot, task), self._length)
         return worth
 
-    def better(self, refused: Collection[str], remaining: int) -> str | None:
-        """The slot to move to, none of those refused, if the present is surely not the best and the move pays.
+    def better(self, excluded: Collection[str], remaining: int) -> str | None:
+        """The slot to move to, none of the excluded ones, if the present is surely not the best and the move pays.
 
         It must pay within the remaining tokens.
         """
         if self._moves >= MOST_MOVES or not self._evidence:
             return None
         worth = self.worth()
-        best = self._best(worth, refused)
+        best = self._best(worth, excluded)
         passes = min(LASTS, remaining / worth[self.slot])
         if (worth[best] - worth[self.slot]) * passes <= MOVE_PASSES * worth[self.slot]:
             return None
@@ -174,9 +153,9 @@ class AnswerRoute:
         self._moves += 1
         self.slot = slot
 
-    def _best(self, worth: Mapping[str, float], refused: Collection[str]) -> str:
-        """The slot worth most; the present one if it is worth as much, or if all are refused."""
-        candidates = [slot for slot in (self.slot, *worth) if slot not in refused] or [self.slot]
+    def _best(self, worth: Mapping[str, float], excluded: Collection[str]) -> str:
+        """The slot worth most; the present one if it is worth as much, or if all are excluded."""
+        candidates = [slot for slot in (self.slot, *worth) if slot not in excluded] or [self.slot]
         return max(candidates, key=lambda slot: worth[slot])
 
     def _chance_of_better(self) -> float:
@@ -190,25 +169,26 @@ class AnswerRoute:
             task: math.log(chance) + sum(self._log_likelihood(slot, task) for slot in self._evidence)
             for task, chance in self._prior.items()
         }
-        most = max(logs.values())
-        return _normalised({task: math.exp(log - most) for task, log in logs.items()})
+        largest = max(logs.values())
+        return _normalised({task: math.exp(log - largest) for task, log in logs.items()})
 
     def _rate(self, slot: str, task: str) -> float:
         """The rate of a slot in this answer, if it is of this task.
 
         An answer that is hard for the draft at work is taken to be as hard for those that were not tried.
         """
-        usual, seen = self._table.rate(slot, task), self._evidence.get(slot)
-        if seen is not None:
-            return (SPREAD * usual + seen.accepted) / (SPREAD + seen.tokens)
+        usual, evidence = self._table.rate(slot, task), self._evidence.get(slot)
+        if evidence is not None:
+            return evidence.share_from(usual)
         if self.slot not in self._evidence:
             return usual
         return usual * min(1.0, self._rate(self.slot, task) / self._table.rate(self.slot, task))
 
     def _log_likelihood(self, slot: str, task: str) -> float:
         """Of the slot's evidence, if the answer is of this task: beta-binomial."""
-        seen, right = self._evidence[slot], SPREAD * self._table.rate(slot, task)
-        return _log_beta(right + seen.accepted, SPREAD - right + seen.rejected) - _log_beta(right, SPREAD - right)
+        evidence, right = self._evidence[slot], SPREAD * self._table.rate(slot, task)
+        wrong, rejected = SPREAD - right, evidence.trials - evidence.successes
+        return _log_beta(right + evidence.successes, wrong + rejected) - _log_beta(right, wrong)
 
 
 def expected_tokens(rate: float, length: int) -> float:
@@ -227,9 +207,9 @@ def token_rate(acceptance: float) -> float:
     return (low + high) / 2.0
 
 
-def _acceptance(told: Mapping[str, Mapping[str, float]], slot: str, task: str) -> float:
-    """As told, or likely. The general slot does on prompts of no task as it does on average."""
-    of_slot = told.get(slot, {})
+def _acceptance(acceptance: Mapping[str, Mapping[str, float]], slot: str, task: str) -> float:
+    """That of the bundle, or a likely one. The general slot does on prompts of no task as it does on average."""
+    of_slot = acceptance.get(slot, {})
     if task in of_slot:
         return of_slot[task]
     if slot == GENERAL:

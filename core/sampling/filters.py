@@ -20,9 +20,9 @@ FIRST_LOOK = 256  # top-p sorts this many tokens first, which usually hold the m
 
 
 class Filter(NamedTuple):
-    """`wanted` says which requests it is for; `keep` bans tokens in rows z [n, V], given the request of each row."""
+    """`applies` says which requests it is for; `keep` bans tokens in rows z [n, V], given the request of each row."""
 
-    wanted: Callable[[SamplingParams], bool]
+    applies: Callable[[SamplingParams], bool]
     keep: Callable[..., Any]
 
 
@@ -33,8 +33,8 @@ def apply_filters(z: Array, requests: Sequence[tuple[SamplingParams, int]]) -> A
         Filter(lambda params: params.top_p < 1.0, _top_p),
         Filter(lambda params: params.min_p > 0.0, _min_p),
     )
-    for wanted, keep in filters:
-        on = [(not params.greedy and wanted(params), rows) for params, rows in requests]
+    for applies, keep in filters:
+        on = [(not params.greedy and applies(params), rows) for params, rows in requests]
         own = [params for (is_on, rows), (params, _) in zip(on, requests, strict=True) if is_on for _ in range(rows)]
         if own:
             where = selected_rows(on, z)
@@ -71,25 +71,25 @@ def column(values: Sequence[float], z: Array, dtype: str | None = None) -> Any:
 
 
 def _top_k(z: Array, params: Sequence[SamplingParams]) -> Any:
-    kept = column([one.top_k for one in params], z, "int64")
-    values = highest(z, max(one.top_k for one in params))
-    return _keep_first(z, _at(values, kept - 1), kept)
+    num_kept = column([row.top_k for row in params], z, "int64")
+    values = highest(z, max(row.top_k for row in params))
+    return _keep_first(z, _at(values, num_kept - 1), num_kept)
 
 
 def _top_p(z: Array, params: Sequence[SamplingParams]) -> Any:
     """Keep a token iff the mass of the tokens before it is under top_p. Masses are integers: sums have no order."""
     xp = namespace(z.device)
-    temperature = column([one.temperature for one in params], z, "float64")
-    top_p = column([one.top_p for one in params], z, "float64")
+    temperature = column([row.temperature for row in params], z, "float64")
+    top_p = column([row.top_p for row in params], z, "float64")
     peak = xp.amax(z, -1, keepdims=True)
     total = _mass(z, peak, temperature).sum(-1, keepdims=True)
     needed = converted(xp.ceil(total * top_p), "int64")
     needed = xp.clip(needed, 1, None)  # the product of the smallest top_p underflows to 0
-    lowest, kept, found = _first_with(needed, z, peak, temperature, FIRST_LOOK)
-    if not bool(found.all()):
-        rest = ~found
-        lowest[rest], kept[rest], _ = _first_with(needed[rest], z[rest], peak[rest], temperature[rest], z.shape[-1])
-    return _keep_first(z, lowest, kept)
+    lowest, num_kept, reached = _first_with(needed, z, peak, temperature, FIRST_LOOK)
+    if not bool(reached.all()):
+        rest = ~reached
+        lowest[rest], num_kept[rest], _ = _first_with(needed[rest], z[rest], peak[rest], temperature[rest], z.shape[-1])
+    return _keep_first(z, lowest, num_kept)
 
 
 def _first_with(needed: Array, z: Array, peak: Array, temperature: Array, look: int) -> tuple[Any, Any, Any]:
@@ -100,23 +100,23 @@ def _first_with(needed: Array, z: Array, peak: Array, temperature: Array, look: 
     values = highest(z, min(look, z.shape[-1]))
     mass = _mass(values, peak, temperature)
     reached = mass.cumsum(-1)
-    kept = (reached - mass < needed).sum(-1, keepdims=True)
-    return _at(values, kept - 1), kept, reached[:, -1] >= needed[:, 0]
+    num_kept = (reached - mass < needed).sum(-1, keepdims=True)
+    return _at(values, num_kept - 1), num_kept, reached[:, -1] >= needed[:, 0]
 
 
 def _min_p(z: Array, params: Sequence[SamplingParams]) -> Any:
     # p >= min_p * max p  <=>  z >= max z + T * log(min_p), in float64 because float32 would move the edge
     xp = namespace(z.device)
-    margin = column([one.temperature * math.log(one.min_p) for one in params], z, "float64")
+    margin = column([row.temperature * math.log(row.min_p) for row in params], z, "float64")
     peak = converted(xp.amax(z, -1, keepdims=True), "float64")
     return xp.where(converted(z, "float64") < peak + margin, BANNED, z)
 
 
-def _keep_first(z: Array, lowest: Array, kept: Array) -> Any:
-    """Keep the first `kept` [n, 1] tokens of each row; `lowest` [n, 1] is the logit of the last one kept."""
+def _keep_first(z: Array, lowest: Array, num_kept: Array) -> Any:
+    """Keep the first `num_kept` [n, 1] tokens of each row; `lowest` [n, 1] is the logit of the last one kept."""
     above = z > lowest
     level = z == lowest
-    places = kept - above.sum(-1, keepdims=True)
+    places = num_kept - above.sum(-1, keepdims=True)
     return namespace(z.device).where(above | level & (level.cumsum(-1) <= places), z, BANNED)
 
 

@@ -71,18 +71,18 @@ class NoiseWindow:
 
     def rows(self, first: int, count: int, ids: Ids[Array], device: Device) -> Any:
         """Noise of positions `first .. first + count - 1`, float32 [count, ids], on the device; read only."""
-        xp, made, width = namespace(device), self._made, num_ids(ids)
-        if made is None or made.shape[1] != width or not self._first <= first <= self._first + len(made):
-            self._first, made = first, xp.empty((0, width), dtype=xp.float32, device=device)
-        missing = first + count - self._first - len(made)
+        xp, window, width = namespace(device), self._made, num_ids(ids)
+        if window is None or window.shape[1] != width or not self._first <= first <= self._first + len(window):
+            self._first, window = first, xp.empty((0, width), dtype=xp.float32, device=device)
+        missing = first + count - self._first - len(window)
         if missing > 0:
-            begin = self._first + len(made)
+            begin = self._first + len(window)
             positions = xp.arange(begin, begin + max(missing, ROWS_AT_ONCE), device=device)
             forgotten = max(0, first - ROWS_AT_ONCE - self._first)
-            made = xp.concatenate([made[forgotten:], gumbel(self._seed, self._choice, positions, ids)])
+            window = xp.concatenate([window[forgotten:], gumbel(self._seed, self._choice, positions, ids)])
             self._first += forgotten
-        self._made = made
-        return made[first - self._first :][:count]
+        self._made = window
+        return window[first - self._first :][:count]
 
 
 def gumbel_of(words: Array) -> Array:

@@ -59,8 +59,8 @@ def sample(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> list
     `ids` are those of the first columns; none of the columns after them is drawn.
     """
     columns = score(logits, sessions, ids).argmax(-1)
-    drawn: list[int] = (columns if isinstance(ids, int) else ids[columns]).tolist()
-    return drawn
+    tokens: list[int] = (columns if isinstance(ids, int) else ids[columns]).tolist()
+    return tokens
 
 
 def score(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Array:
@@ -71,7 +71,7 @@ def score(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Array
     session costs no launch or synchronisation, unless it has penalties or a bias or its noise has to be made.
     """
     z: Array = logits[:, : num_ids(ids)]
-    if not any(one.adjusted or one.params.warped or not one.params.greedy for one in sessions):
+    if not any(session.adjusted or session.params.warped or not session.params.greedy for session in sessions):
         return z
     batch = max(1, (CPU_BATCH if on_cpu(z.device) else GPU_BATCH) // num_ids(ids))
     scores: Array = _joined([_score(rows, some, ids) for rows, some in _batches(z, sessions, batch)])
@@ -82,41 +82,41 @@ def _batches(z: Array, sessions: Sequence[Sampling], most_rows: int) -> Iterator
     """The sessions with their rows, in batches of at most `most_rows`; a session is never split."""
     begin = end = 0
     batch: list[Sampling] = []
-    for one in sessions:
-        if batch and end + one.rows - begin > most_rows:
+    for session in sessions:
+        if batch and end + session.rows - begin > most_rows:
             yield z[begin:end], batch
             begin, batch = end, []
-        batch.append(one)
-        end += one.rows
+        batch.append(session)
+        end += session.rows
     yield z[begin:end], batch
 
 
 def _score(z: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Any:
-    if any(one.adjusted for one in sessions):
-        ends = accumulate((one.rows for one in sessions), initial=0)
+    if any(session.adjusted for session in sessions):
+        ends = accumulate((session.rows for session in sessions), initial=0)
         parts = [z[begin:end] for begin, end in pairwise(ends)]
-        z = _joined([_adjusted(rows, one, ids) for one, rows in zip(sessions, parts, strict=True)])
-    z = apply_filters(z, [(one.params, one.rows) for one in sessions])
-    noisy = [one for one in sessions if not one.params.greedy]
+        z = _joined([_adjusted(rows, session, ids) for session, rows in zip(sessions, parts, strict=True)])
+    z = apply_filters(z, [(session.params, session.rows) for session in sessions])
+    noisy = [session for session in sessions if not session.params.greedy]
     if not noisy:
         return z
-    noise = _joined([one.noise.rows(one.first_position, one.rows, ids, z.device) for one in noisy])
-    temperature = column([one.params.temperature for one in noisy for _ in range(one.rows)], z)
-    where = selected_rows([(not one.params.greedy, one.rows) for one in sessions], z)
+    noise = _joined([session.noise.rows(session.first_position, session.rows, ids, z.device) for session in noisy])
+    temperature = column([session.params.temperature for session in noisy for _ in range(session.rows)], z)
+    where = selected_rows([(not session.params.greedy, session.rows) for session in sessions], z)
     scaled = noise * temperature  # and added by itself: a fused multiply-add would round once, and differ by kernel
     scaled += z if where is None else z[where]
     return change_rows(z, where, scaled)
 
 
-def _adjusted(logits: Array, one: Sampling, ids: Ids[Array]) -> Any:
+def _adjusted(logits: Array, session: Sampling, ids: Ids[Array]) -> Any:
     """The logits of one session after bans, penalties and bias; `logits` itself is left unchanged."""
-    z, params, xp = logits, one.params, namespace(logits.device)
-    if one.allowed is not None:
-        z = _masked(z, one.allowed)
+    z, params, xp = logits, session.params, namespace(logits.device)
+    if session.allowed is not None:
+        z = _masked(z, session.allowed)
     if params.penalised:
-        counts = count_rows(one.history, one.proposed, logits, ids)
+        counts = count_rows(session.history, session.proposed, logits, ids)
         if params.repetition_penalty != 1.0:
-            z = _repeated(z, counts > 0, one, ids)
+            z = _repeated(z, counts > 0, session, ids)
         generated = converted(counts > 0, "float32")
         z = z - counts * params.frequency_penalty - generated * params.presence_penalty
     if params.logit_bias:
@@ -137,12 +137,12 @@ def _masked(z: Array, allowed: Any) -> Any:
     return masked
 
 
-def _repeated(z: Array, generated: Array, one: Sampling, ids: Ids[Array]) -> Any:
+def _repeated(z: Array, generated: Array, session: Sampling, ids: Ids[Array]) -> Any:
     """Less likely what stands in the prompt or was generated: its logit is divided or, below 0, multiplied."""
-    xp, penalty = namespace(z.device), one.params.repetition_penalty
-    read = xp.zeros((num_ids(ids) + 1,), dtype=generated.dtype, device=z.device)
-    read[_columns(one.prompt, ids, z)] = True
-    return xp.where(generated | read[:-1], xp.where(z > 0, z / penalty, z * penalty), z)
+    xp, penalty = namespace(z.device), session.params.repetition_penalty
+    in_prompt = xp.zeros((num_ids(ids) + 1,), dtype=generated.dtype, device=z.device)
+    in_prompt[_columns(session.prompt, ids, z)] = True
+    return xp.where(generated | in_prompt[:-1], xp.where(z > 0, z / penalty, z * penalty), z)
 
 
 def count_rows(history: GeneratedCounts, proposed: Sequence[int], logits: Array, ids: Ids[Array]) -> Any:
@@ -160,11 +160,11 @@ def count_rows(history: GeneratedCounts, proposed: Sequence[int], logits: Array,
 def _columns(tokens: Sequence[int], ids: Ids[Array], z: Array) -> Any:
     """The column of each token; all that are not among `ids` share the one after the last."""
     xp = namespace(z.device)
-    wanted = xp.asarray(tokens, dtype=xp.int64, device=z.device)
+    ids_of_tokens = xp.asarray(tokens, dtype=xp.int64, device=z.device)
     if isinstance(ids, int):
-        return wanted
-    columns = xp.searchsorted(ids, wanted)
-    return xp.where(ids[xp.clip(columns, None, len(ids) - 1)] == wanted, columns, len(ids))
+        return ids_of_tokens
+    columns = xp.searchsorted(ids, ids_of_tokens)
+    return xp.where(ids[xp.clip(columns, None, len(ids) - 1)] == ids_of_tokens, columns, len(ids))
 
 
 def _zeros(shape: tuple[int, ...], z: Array) -> Any:

@@ -9,7 +9,7 @@ from core.generation import Source
 from core.model.base import Model, Rows
 from core.policy.cost_model import PassCosts
 from core.policy.prompt_costs import Chunk
-from core.policy.prompt_share import Room, Waiting, follows, room, shares
+from core.policy.prompt_share import Room, UnreadPrompt, follows, room, shares
 from core.verify.scheduler import Scheduler
 from core.verify.session import VerifySession
 
@@ -35,9 +35,9 @@ class ScheduledRows(NamedTuple):
 
 
 def gather(
-    sessions: Scheduler, model: Model, costs: PassCosts, most: int, num_drafting: int = 0
+    sessions: Scheduler, model: Model, costs: PassCosts, limit: int, num_drafting: int = 0
 ) -> list[ScheduledRows]:
-    """The next rows of every running session, and of prompts as much as `core.policy.prompt_share` allows, `most`."""
+    """The next rows of every running session, and of prompts as much as `core.policy.prompt_share` allows, `limit`."""
     feeds, reading = list[ScheduledRows](), list[VerifySession]()
     for session in sessions.leading():
         if session.length - model.num_cached(session.number) == 1:
@@ -46,7 +46,7 @@ def gather(
             feeds.append(ScheduledRows(session, tokens, proposals, len(tokens), source))
         else:
             reading.append(session)
-    space = room(costs, most, sum(len(feed.tokens) for feed in feeds), num_drafting)
+    space = room(costs, limit, sum(len(feed.tokens) for feed in feeds), num_drafting)
     return [*feeds, *_chunks(sessions, reading, space, costs)]
 
 
@@ -54,19 +54,19 @@ def _chunks(
     sessions: Scheduler, reading: Sequence[VerifySession], space: Room, costs: PassCosts
 ) -> list[ScheduledRows]:
     """Parts of prompts, which come in the order of their admission."""
-    waiting, before = list[Waiting](), list[Sequence[int]]()
+    waiting, before = list[UnreadPrompt](), list[Sequence[int]]()
     for session in reading:
         tokens, cached = session.chain.tokens, sessions.recall(session)
         shared = not session.scores_prompt and follows(tokens, cached, before)
-        waiting.append(Waiting(session.length - cached, cached, shared))
+        waiting.append(UnreadPrompt(session.length - cached, cached, shared))
         before.append(tokens)
     feeds = list[ScheduledRows]()
     for session, prompt, length in zip(reading, waiting, shares(waiting, space, costs.prompts), strict=True):
         if not length:
             continue
-        tokens = session.chain.tokens[prompt.read : prompt.read + length]
-        drawn = int(length == prompt.unread)
-        scored = length - drawn if session.scores_prompt else 0
-        read = Chunk(length, prompt.read)
-        feeds.append(ScheduledRows(session, tokens, (), scored + drawn, scored=scored, reads=read))
+        tokens = session.chain.tokens[prompt.num_read : prompt.num_read + length]
+        num_last = int(length == prompt.num_unread)
+        scored = length - num_last if session.scores_prompt else 0
+        chunk = Chunk(length, prompt.num_read)
+        feeds.append(ScheduledRows(session, tokens, (), scored + num_last, scored=scored, reads=chunk))
     return feeds

@@ -59,7 +59,7 @@ class Chain:
 
     def commit(
         self,
-        drawn: Sequence[int],
+        target_tokens: Sequence[int],
         proposed: Sequence[int],
         logprobs: Sequence[TokenLogprob] = (),
         source: Source = "draft",
@@ -67,11 +67,11 @@ class Chain:
         """Append the tokens that the target drew, up to the first that differs from its proposal or ends the answer.
 
         `drawn[j]` was drawn after the first j of the `proposed` tokens, so there is one more of them. `logprobs` is
-        empty or parallel to `drawn`. `source` is who proposed.
+        empty or parallel to `target_tokens`. `source` is who proposed.
         """
         start = len(self.tokens)
         accepted = 0
-        for token, proposal in zip(drawn, [*proposed, None], strict=True):
+        for token, proposal in zip(target_tokens, [*proposed, None], strict=True):
             self._append(token)
             accepted += token == proposal
             if token != proposal or self.finish_reason is not None:

@@ -53,7 +53,7 @@ class VerifyConfig(NamedTuple):
 _READING = Readiness(0.0, 1.0, 1.0, 0, 0)  # a session whose prompt is read: its tokens are counted apart
 
 
-class _Drawn(NamedTuple):
+class _Drawing(NamedTuple):
     """A session whose next tokens a pass computed: what it was fed, and the target's logits [num_logits, V]."""
 
     session: VerifySession
@@ -170,18 +170,19 @@ class VerifyEngine:
             self._finish(session)
         self._look_up()
         feeds, logits = self._forward()
-        drawn: list[_Drawn] = []
+        drawings: list[_Drawing] = []
         for feed, rows in zip(feeds, torch.split(logits, [feed.num_logits for feed in feeds]), strict=True):
             if feed.scored:
                 self._score_prompt(feed, rows[: feed.scored])
             if feed.num_logits > feed.scored:
-                drawn += [_Drawn(session, feed, rows[feed.scored :]) for session in self._sessions.share(feed.session)]
+                sharing = self._sessions.share(feed.session)
+                drawings += [_Drawing(session, feed, rows[feed.scored :]) for session in sharing]
             else:
                 self._sessions.keep(feed.session)
-        drawn, tokens_of = self._draw(drawn, feeds, logits)
-        for one, tokens in zip(drawn, tokens_of, strict=True):
-            runs.append((one.session.number, self._commit(one, tokens)))
-        unfinished = [one.session for one in drawn if one.session.chain.finish_reason is None]
+        drawings, tokens_of = self._draw(drawings, feeds, logits)
+        for drawing, tokens in zip(drawings, tokens_of, strict=True):
+            runs.append((drawing.session.number, self._commit(drawing, tokens)))
+        unfinished = [drawing.session for drawing in drawings if drawing.session.chain.finish_reason is None]
         ended = self._clock()
         self._observe(feeds, began, ended)
         self._progressed += unfinished
@@ -194,9 +195,9 @@ class VerifyEngine:
         vocabulary = self._vocabulary
         context = self._model.context
         chain = Chain(request, eos_ids=vocabulary.eos_ids, context=context, tokenizer=vocabulary.raw)
-        wanted = request.num_speculative_tokens
-        of_draft = self.config.num_speculative_tokens if wanted is None else min(wanted, MAX_SPECULATIVE_TOKENS)
-        of_sources = MAX_SPECULATIVE_TOKENS if wanted is None else of_draft
+        limit = request.num_speculative_tokens
+        of_draft = self.config.num_speculative_tokens if limit is None else min(limit, MAX_SPECULATIVE_TOKENS)
+        of_sources = MAX_SPECULATIVE_TOKENS if limit is None else of_draft
         leader = None
         if chain.finish_reason is None:  # else there is nothing to compute, nor to wait for
             leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
@@ -255,34 +256,34 @@ class VerifyEngine:
         return gather(self._sessions, self._model, self.policy.costs, self.config.prefill_chunk, num_drafting)
 
     def _draw(
-        self, drawn: Sequence[_Drawn], feeds: Sequence[ScheduledRows], logits: torch.Tensor
-    ) -> tuple[list[_Drawn], list[list[int]]]:
+        self, drawings: Sequence[_Drawing], feeds: Sequence[ScheduledRows], logits: torch.Tensor
+    ) -> tuple[list[_Drawing], list[list[int]]]:
         """Draw the target's token for every row of every session, in one transfer from the device.
 
         `logits` are those of the whole batch, `feeds`. Returns the sessions that drew, and their tokens.
         """
-        samplings = [self._sampling(one) for one in drawn]
-        samplings = [(one, sampling) for one, sampling in samplings if not self._failed(one.session)]
+        samplings = [self._sampling(drawing) for drawing in drawings]
+        samplings = [(drawing, sampling) for drawing, sampling in samplings if not self._failed(drawing.session)]
         if not samplings:
             return [], []
-        drawn, sessions = [one for one, _ in samplings], [sampling for _, sampling in samplings]
-        rows = [one.logits for one in drawn]
+        drawings, sessions = [drawing for drawing, _ in samplings], [sampling for _, sampling in samplings]
+        rows = [drawing.logits for drawing in drawings]
         if len(rows) != len(feeds) or sum(map(len, rows)) != len(logits):  # rows are shared, only scored, or of no use
             logits = torch.cat(rows)
         tokens = sample(logits, sessions, self._vocabulary.num_valid)
-        ends = accumulate((one.rows for one in sessions), initial=0)
-        return drawn, [tokens[begin:end] for begin, end in pairwise(ends)]
+        ends = accumulate((sampling.rows for sampling in sessions), initial=0)
+        return drawings, [tokens[begin:end] for begin, end in pairwise(ends)]
 
-    def _sampling(self, drawn: _Drawn) -> tuple[_Drawn, Sampling]:
+    def _sampling(self, drawing: _Drawing) -> tuple[_Drawing, Sampling]:
         """How to draw, and from what: without the proposals that the grammar could not judge."""
-        session, feed, chain = drawn.session, drawn.feed, drawn.session.chain
+        session, feed, chain = drawing.session, drawing.feed, drawing.session.chain
         prompt = session.prompt_ids if chain.params.repetition_penalty != 1.0 else ()
         allowed = session.allowed(feed.proposals, self._vocabulary.num_valid)
-        if allowed is not None and len(allowed) < len(drawn.logits):
+        if allowed is not None and len(allowed) < len(drawing.logits):
             feed = feed._replace(proposals=feed.proposals[: len(allowed) - 1])
-            drawn = _Drawn(session, feed, drawn.logits[: len(allowed)])
+            drawing = _Drawing(session, feed, drawing.logits[: len(allowed)])
         counts, proposals = chain.counts, feed.proposals
-        return drawn, Sampling(chain.params, session.noise, session.length, counts, proposals, prompt, allowed)
+        return drawing, Sampling(chain.params, session.noise, session.length, counts, proposals, prompt, allowed)
 
     def _failed(self, session: VerifySession) -> bool:
         """Whether its grammar has given up; then it ends, and the others know nothing of it."""
@@ -301,14 +302,14 @@ class VerifyEngine:
         del session.prompt_logprobs[begin:]  # of before a preemption
         session.prompt_logprobs += token_logprobs(logits, following, session.chain.params.prompt_logprobs or 0)
 
-    def _commit(self, drawn: _Drawn, tokens: list[int]) -> Run:
-        session, proposals = drawn.session, drawn.feed.proposals
+    def _commit(self, drawing: _Drawing, tokens: list[int]) -> Run:
+        session, proposals = drawing.session, drawing.feed.proposals
         first = session.chain.num_generated == 0
         top = session.chain.params.logprobs
-        logprobs = () if top is None else token_logprobs(drawn.logits, tokens, top)
-        run = session.chain.commit(tokens, proposals, logprobs, drawn.feed.source)
-        if first and drawn.feed.session.prompt_logprobs:
-            run = msgspec.structs.replace(run, prompt_logprobs=tuple(drawn.feed.session.prompt_logprobs))
+        logprobs = () if top is None else token_logprobs(drawing.logits, tokens, top)
+        run = session.chain.commit(tokens, proposals, logprobs, drawing.feed.source)
+        if first and drawing.feed.session.prompt_logprobs:
+            run = msgspec.structs.replace(run, prompt_logprobs=tuple(drawing.feed.session.prompt_logprobs))
         if session.grammar is not None:
             session.grammar.advance(run.tokens)
         self._links.committed(session, run)

@@ -9,7 +9,7 @@ import torch
 from core.generation import TokenLogprob
 
 
-def token_logprobs(logits: torch.Tensor, drawn: Sequence[int], top: int) -> list[TokenLogprob]:
+def token_logprobs(logits: torch.Tensor, tokens_chosen: Sequence[int], top: int) -> list[TokenLogprob]:
     """One entry per row of raw float32 logits [n, V]: the drawn token and the `top` most likely, ties by lowest id.
 
     The drawn token is always among the reported ones, so a row may have `top + 1` of them.
@@ -17,8 +17,8 @@ def token_logprobs(logits: torch.Tensor, drawn: Sequence[int], top: int) -> list
     if not len(logits):
         return []
     logprobs = logits.log_softmax(-1)
-    tokens = torch.tensor(drawn, device=logits.device)[:, None]
-    chosen = zip(drawn, logprobs.gather(-1, tokens)[:, 0].tolist(), strict=True)
+    tokens = torch.tensor(tokens_chosen, device=logits.device)[:, None]
+    chosen = zip(tokens_chosen, logprobs.gather(-1, tokens)[:, 0].tolist(), strict=True)
     return [
         TokenLogprob(token=token, logprob=value, top=tuple(best if (token, value) in best else [*best, (token, value)]))
         for (token, value), best in zip(chosen, _best(logprobs, top), strict=True)

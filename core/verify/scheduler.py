@@ -128,8 +128,8 @@ class Scheduler:
         self._model.open(session.number)
         return 0 if session.scores_prompt else self._model.recall(session.number, session.chain.tokens)
 
-    def _count(self, begun: VerifySession, hit: int) -> None:
-        self._counts["prompt_tokens"] += begun.length
+    def _count(self, session: VerifySession, hit: int) -> None:
+        self._counts["prompt_tokens"] += session.length
         self._counts["prefix_hit_tokens"] += hit
 
     def _owed(self, sessions: Sequence[VerifySession]) -> int:

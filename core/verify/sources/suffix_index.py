@@ -97,10 +97,10 @@ class TextIndex:
         return self._index.match(text)
 
 
-def continuation(match: Match, most: int) -> Iterator[Next]:
-    """What followed most often, token by token, the latest of equals; at most `most` tokens."""
+def continuation(match: Match, limit: int) -> Iterator[Next]:
+    """What followed most often, token by token, the latest of equals; at most `limit` tokens."""
     places, share = match.places, 1.0
-    for ahead in range(min(most, CONTINUED * match.length)):
+    for ahead in range(min(limit, CONTINUED * match.length)):
         followed: dict[int, list[Place]] = {}
         for place in places:
             text, at = place
@@ -128,10 +128,10 @@ def _keys(text: Sequence[int], at: int) -> Iterator[tuple[int, ...]]:
     return (tuple(text[at - length : at]) for length in LENGTHS if length <= at)
 
 
-def _agreement(text: Sequence[int], known: int, place: Place) -> int:
-    """The number of tokens before a place that equal the last of `text`, `known` of which do."""
+def _agreement(text: Sequence[int], agreeing: int, place: Place) -> int:
+    """The number of tokens before a place that equal the last of `text`, `agreeing` of which do."""
     other, at = place
-    most = min(len(text), at, LONGEST_MATCH)
-    while known < most and text[-1 - known] == other[at - 1 - known]:
-        known += 1
-    return known
+    longest = min(len(text), at, LONGEST_MATCH)
+    while agreeing < longest and text[-1 - agreeing] == other[at - 1 - agreeing]:
+        agreeing += 1
+    return agreeing

@@ -161,7 +161,7 @@ class ChoiceDrafts:
         drafted = run.proposed and run.source == "draft"
         if self._route is None or self._open != [self.task] or not drafted:
             return
-        self._route.observe(run.proposed, run.accepted)
+        self._route.observe(run)
         better = self._route.better(self._barred, remaining) if len(self._calls) == 1 else None
         if better is not None:
             self._begin(better)

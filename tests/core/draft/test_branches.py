@@ -9,7 +9,7 @@ import pytest
 from core.draft import engine as draft_engine
 from core.draft.engine import DraftConfig, DraftEngine
 from core.draft.lookahead import PAUSE
-from core.draft.proposer import Part
+from core.draft.proposer import LineRows
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.model.base import Rows
 from core.verify.engine import VerifyConfig
@@ -232,7 +232,7 @@ def test_branches_drawn_in_one_call_are_those_of_one_token_at_a_time(
         return said(engine)[-1].branches
 
     together = branches()
-    monkeypatch.setattr(Part, "unwarped", False)
+    monkeypatch.setattr(LineRows, "unwarped", False)
     assert len(set(map(len, together))) > 1
     assert together == branches()
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from core.draft.engine import DraftConfig, DraftEngine
-from core.draft.proposer import Part
+from core.draft.proposer import LineRows
 from core.model.base import Rows
 from core.wire.messages import Commit, Propose
 from tests.core.pair import LAWS, Pair, opened
@@ -29,7 +29,7 @@ def looping(model: ToyModel) -> ToyModel:
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on a pass is for one token of each line."""
-    return lambda: monkeypatch.setattr(Part, "unwarped", False)
+    return lambda: monkeypatch.setattr(LineRows, "unwarped", False)
 
 
 def proposals(model: ToyModel, seed: int, worths: Sequence[float] = (0.0,)) -> list[Propose]:

@@ -17,7 +17,7 @@ from core.policy.prompt_share import (
     BOUND_SECONDS,
     LEAST_CHUNK,
     Room,
-    Waiting,
+    UnreadPrompt,
     follows,
     room,
     shares,
@@ -135,32 +135,32 @@ def test_before_reading_was_observed_a_token_is_taken_to_cost_a_pass() -> None:
     assert room(costs, 256, 1).tokens == 256
 
 
-PROMPTS = st.lists(st.builds(Waiting, st.integers(2, 4000), st.integers(0, 4000)), min_size=1, max_size=6)
+PROMPTS = st.lists(st.builds(UnreadPrompt, st.integers(2, 4000), st.integers(0, 4000)), min_size=1, max_size=6)
 
 
 @given(PROMPTS, st.integers(1, 512), st.one_of(st.floats(0.0, 1.0), st.just(math.inf)))
 def test_shares_fit_into_the_room_and_the_first_prompt_has_one(
-    prompts: list[Waiting], tokens: int, seconds: float
+    prompts: list[UnreadPrompt], tokens: int, seconds: float
 ) -> None:
     costs = known()
     given = shares(prompts, Room(tokens, seconds), costs)
     chunks = [Chunk(share, prompt.read) for share, prompt in zip(given, prompts, strict=True)]
-    assert all(0 <= share <= prompt.unread for share, prompt in zip(given, prompts, strict=True))
+    assert all(0 <= share <= prompt.num_unread for share, prompt in zip(given, prompts, strict=True))
     assert sum(given) <= tokens
-    assert given[0] >= min(LEAST_CHUNK, tokens - tokens // 2, prompts[0].unread)
+    assert given[0] >= min(LEAST_CHUNK, tokens - tokens // 2, prompts[0].num_unread)
     assert costs.seconds(chunks) <= seconds + costs.seconds([Chunk(LEAST_CHUNK, prompts[0].read + given[0])])
     alone = shares(prompts[:1], Room(tokens, seconds), costs)[0]
-    assert given[0] >= min(prompts[0].unread, alone // 2)
+    assert given[0] >= min(prompts[0].num_unread, alone // 2)
 
 
 @given(PROMPTS, st.integers(1, 512))
-def test_what_the_first_prompts_leave_is_for_those_after_them(prompts: list[Waiting], tokens: int) -> None:
+def test_what_the_first_prompts_leave_is_for_those_after_them(prompts: list[UnreadPrompt], tokens: int) -> None:
     given = shares(prompts, Room(tokens), known())
-    assert sum(given) == min(tokens, sum(prompt.unread for prompt in prompts))
+    assert sum(given) == min(tokens, sum(prompt.num_unread for prompt in prompts))
 
 
 def test_the_prompt_with_the_least_left_has_half_unless_it_follows_another() -> None:
-    long, short = Waiting(3000, 0), Waiting(200, 0)
+    long, short = UnreadPrompt(3000, 0), UnreadPrompt(200, 0)
     assert shares([long, short], Room(256), known()) == [128, 128]
     assert shares([long, short._replace(follows=True)], Room(256), known()) == [256, 0]
     assert shares([long, long, short._replace(unread=20)], Room(256), known()) == [236, 0, 20]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.draft_key import GENERAL
+from core.generation import Run
 from core.policy.rerouting import MOST_MOVES, AnswerRoute, RoutingTable, expected_tokens, token_rate
 
 LENGTH = 6
@@ -82,10 +83,14 @@ def play(
                 slots.append(route.slot)
                 joining = None
             continue
-        route.observe(LENGTH, accepted)
+        route.observe(judged(LENGTH, accepted))
         better = route.better((), tokens - made)
         joining = None if better is None else (passes + 2, better)
     return Played(passes, made, tuple(slots))
+
+
+def judged(proposed: int, accepted: int) -> Run:
+    return Run((0,) * (accepted + 1), proposed, accepted)
 
 
 def always(task: str) -> Callable[[int], str]:
@@ -162,12 +167,12 @@ def test_a_doubtful_prompt_goes_where_a_mistake_costs_least(general: float, firs
 
 
 def test_refused_slots_are_neither_begun_with_nor_moved_to() -> None:
-    route = AnswerRoute(told(), sure("math"), LENGTH, refused={"math"})
+    route = AnswerRoute(told(), sure("math"), LENGTH, excluded={"math"})
     assert route.slot == GENERAL
-    assert AnswerRoute(told(), sure("math"), LENGTH, refused=SLOTS).slot == GENERAL
+    assert AnswerRoute(told(), sure("math"), LENGTH, excluded=SLOTS).slot == GENERAL
     route = AnswerRoute(told(), sure("math"), LENGTH)
     for _ in range(12):
-        route.observe(LENGTH, 0)
+        route.observe(judged(LENGTH, 0))
     assert route.better((), TOKENS) == GENERAL
     assert route.better({GENERAL}, TOKENS) in {*TASKS, None} - {"math"}
     assert route.better(set(SLOTS) - {"math"}, TOKENS) is None
@@ -176,7 +181,7 @@ def test_refused_slots_are_neither_begun_with_nor_moved_to() -> None:
 def test_no_move_pays_at_the_end_of_an_answer() -> None:
     route = AnswerRoute(told(), sure("math"), LENGTH)
     for _ in range(12):
-        route.observe(LENGTH, 0)
+        route.observe(judged(LENGTH, 0))
     assert route.better((), 100) is not None
     assert route.better((), 1) is None
 
@@ -211,7 +216,7 @@ def test_whatever_happens_chances_sum_to_one_and_moves_are_few(
     assert route.better((), TOKENS) is None, "there is no evidence"
     moves = 0
     for proposed, accepted in passes:
-        route.observe(proposed, accepted)
+        route.observe(judged(proposed, accepted))
         better = route.better((), TOKENS)
         if better is not None:
             assert better != route.slot
@@ -230,5 +235,5 @@ def test_a_draft_that_is_always_right_is_never_left(weights: Mapping[str, float]
     whole = sum(weights.values())
     route = AnswerRoute(told(), {task: weight / whole for task, weight in weights.items()}, LENGTH)
     for _ in range(passes):
-        route.observe(LENGTH, LENGTH)
+        route.observe(judged(LENGTH, LENGTH))
         assert route.better((), TOKENS) is None
