@@ -23,7 +23,6 @@ import torch.nn.functional as F  # noqa: N812
 _CPU_TILE_ROWS, _GPU_TILE_ROWS = 8, 64
 _PROBED_ROWS = (*range(1, 41), 48, 56, *range(64, 129, 16), 160, 192, 224, 256)
 _UNPROBED = range(4, sys.maxsize)  # a few rows may take a matrix-vector kernel
-_AMX_ROWS = 16  # of a register tile; beyond two tiles, rows that do not fill one cost up to a third more
 _SMALL = 1 << 17  # weights that stay in a core's cache: a plain call takes 5 to 20 us, a packed one 20 to 60
 
 Product = Callable[[torch.Tensor], torch.Tensor]
@@ -48,7 +47,7 @@ class Linear:
 
 
 def padded(rows: int, sizes: Sequence[int]) -> int:
-    """The number of rows to feed for `rows` wanted ones: pieces of the largest of `sizes`, then the next one that fits.
+    """The number of rows to feed for `rows`: pieces of the largest of `sizes`, then the next one that fits.
 
     `sizes` ascend. With sizes 4, 8 and 16, three rows become 4, nine become 16, and eighteen become 20.
     """
@@ -58,12 +57,12 @@ def padded(rows: int, sizes: Sequence[int]) -> int:
 
 def _in_pieces(product: Product, x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     rows = x.shape[0]
-    fed = padded(rows, sizes)
-    if fed > rows:
-        x = F.pad(x, (0, 0, 0, fed - rows))
-    if fed > sizes[-1]:
+    num_fed = padded(rows, sizes)
+    if num_fed > rows:
+        x = F.pad(x, (0, 0, 0, num_fed - rows))
+    if num_fed > sizes[-1]:
         return torch.cat([product(piece) for piece in torch.split(x, sizes[-1])])[:rows]
-    return product(x)[:rows] if fed > rows else product(x)
+    return product(x)[:rows] if num_fed > rows else product(x)
 
 
 def _plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
@@ -89,16 +88,8 @@ def _kernel(weight: torch.Tensor) -> Kernel:
     return _plain if weight.device.type != "cpu" or weight.numel() <= _SMALL else _packed
 
 
-def has_tiles() -> bool:
-    """True if the processor multiplies tiles of bf16 (a private function of torch, used here only)."""
-    return bool(torch.cpu._is_amx_tile_supported())
-
-
 def _sizes(kernel: Kernel, weight: torch.Tensor, biased: bool) -> Sequence[int]:
-    sizes = _alike(kernel, *weight.shape, biased, weight.dtype, weight.device, torch.get_num_threads())
-    if kernel is _packed and weight.dtype == torch.bfloat16 and has_tiles():
-        return tuple(rows for rows in sizes if rows <= 2 * _AMX_ROWS or rows % _AMX_ROWS == 0)
-    return sizes
+    return _alike(kernel, *weight.shape, biased, weight.dtype, weight.device, torch.get_num_threads())
 
 
 @cache
@@ -123,5 +114,5 @@ def _alike(
     half = torch.randn(_PROBED_ROWS[-1], in_features // 2, generator=generator, device=device).to(dtype)
     x = F.pad(torch.cat([half, half[:, order]], 1), (0, in_features % 2))
     product = kernel(weight, torch.zeros(out_features, dtype=dtype, device=device) if biased else None)
-    wanted = _in_pieces(product, x, [_CPU_TILE_ROWS if device.type == "cpu" else _GPU_TILE_ROWS])
-    return tuple(rows for rows in _PROBED_ROWS if torch.equal(product(x[:rows]), wanted[:rows]))
+    expected = _in_pieces(product, x, [_CPU_TILE_ROWS if device.type == "cpu" else _GPU_TILE_ROWS])
+    return tuple(rows for rows in _PROBED_ROWS if torch.equal(product(x[:rows]), expected[:rows]))

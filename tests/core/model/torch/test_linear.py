@@ -67,15 +67,6 @@ def test_the_product_is_right(dtype: torch.dtype) -> None:
     torch.testing.assert_close(Linear(weight, bias)(x).float(), x.float() @ weight.float().T + bias, **near)
 
 
-@pytest.mark.parametrize(("amx", "fed"), [(False, 33), (True, 48)])
-def test_rows_fill_the_tiles_of_amx_where_that_is_quicker(monkeypatch: pytest.MonkeyPatch, amx: bool, fed: int) -> None:
-    monkeypatch.setattr(linear, "has_tiles", lambda: amx)
-    large, small = (Linear(torch.randn(shape, dtype=torch.bfloat16)) for shape in [(1024, 512), (64, 64)])
-    assert padded(33, large.sizes) == fed
-    assert padded(32, large.sizes) == 32
-    assert padded(33, small.sizes) == 33
-
-
 @pytest.fixture
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The row counts that reach a kernel which sums in halves for seven rows, a row left over after 16, and over 32."""
