@@ -71,7 +71,7 @@ class Drafter(EngineThread):
             self._over(number)
         if expired:  # a verifier that fell silent may be gone for good
             self._leave_idle_peers()
-        self._wire.send(self._engine.outgoing())  # what was foreseen waits for nobody's drafting
+        self._wire.send(self._engine.outgoing())  # proposals that are complete already do not wait for the others
         self._engine.step()
         self._wire.send(self._engine.outgoing())
         return self._engine.wait()

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
+from core.draft.line import Line
 from core.draft.lookahead import LITTLE_MORE, MOST_LINES, PAUSE, likely_verdicts
 from core.draft.proposer import LineRows, Proposer
-from core.draft.session import DraftSession, Line, State
+from core.draft.session import DraftSession, State
 from core.draft.token_confidence import Confidence
 from core.errors import OutOfPages
 from core.generation import MAX_SPECULATIVE_TOKENS

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from core.arrays import namespace
-from core.draft.session import DraftSession, Line
+from core.draft.line import Line
+from core.draft.session import DraftSession
 from core.draft.token_confidence import Confidence
 from core.model.base import Model, Rows, drawable_ids
 from core.model.draft_tokens import draft_tokens

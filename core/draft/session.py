@@ -1,7 +1,7 @@
 """One generation as a draft sees it: the committed tokens that it knows, and the lines drafted on top of them.
 
-A line is a chain of drafted tokens with a cache of its own. The session's main line is what it proposes. Once that is
-sent, branches are drafted beside it (`core.draft.lookahead`).
+The session's main line is what it proposes. Once that is sent, branches are drafted beside it
+(`core.draft.lookahead`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum, auto
 from functools import cached_property
-from itertools import takewhile
 from typing import NamedTuple
 
+from core.draft.line import Line
 from core.draft.token_confidence import Confidence
 from core.model.draft_tokens import DraftToken
 from core.sampling.gumbel import NoiseWindow
@@ -33,33 +33,7 @@ class State(Enum):
     """The verdict; proposal and branches are sent."""
 
 
-class Line:
-    """Drafted tokens beyond the committed ones, held in the model under `number`; the first `num_assumed` are assumed.
-
-    `survival` is the chance that the `judged` tokens after the assumed ones are all accepted.
-    """
-
-    def __init__(self, number: int, chain: list[DraftToken], num_assumed: int = 0) -> None:
-        self.number = number
-        self.chain = chain
-        self.num_assumed = num_assumed
-        self.judge_anew()
-
-    def judge_anew(self) -> None:
-        """Forget the survival: a Commit has changed the confidence that it was made of, or its least value."""
-        self.judged, self.survival = 0, 1.0
-
-    @property
-    def drafted(self) -> int:
-        return len(self.chain) - self.num_assumed
-
-    def agreement(self, tokens: Sequence[int]) -> int:
-        """The number of leading tokens that the chain agrees with."""
-        pairs = zip(tokens, self.chain, strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].token, pairs))
-
-
-class Taken(NamedTuple):
+class CommitEffect(NamedTuple):
     """The effect of a Commit: new tokens, lines that end, where the main line was cut, and the seconds of the round."""
 
     committed: int
@@ -121,12 +95,12 @@ class DraftSession:
     def proposed(self) -> int:
         """The number of the chain's tokens that are the proposal."""
         end = self._end(self.line)
-        return self.line.drafted if end is None else end
+        return self.line.num_drafted if end is None else end
 
     @property
     def looks_ahead(self) -> bool:
         """Whether the proposal is out, and branches for its verdict may be drafted."""
-        return self.opened.lookahead and not self.due and self.complete and self._wanted(self.line) > 0
+        return self.opened.lookahead and not self.due and self.complete and self._limit(self.line) > 0
 
     @property
     def chain_has_bonus(self) -> bool:
@@ -155,7 +129,7 @@ class DraftSession:
         chain = line.chain[max(0, begin - split) : max(0, end - split)]
         return self.committed[begin:end] + [drafted.token for drafted in chain]
 
-    def take(self, commit: Commit, now: float) -> Taken:
+    def take(self, commit: Commit, now: float) -> CommitEffect:
         """Append what is new in `commit`. The line that agrees with most of it becomes the main one."""
         branched, round_seconds = self.state is State.BRANCHED, self._round_seconds(commit, now)
         limit = self.opened.num_speculative_tokens
@@ -171,7 +145,9 @@ class DraftSession:
         num_known = len(self.committed)
         new = commit.tokens[num_known - commit.base :] if commit.base <= num_known else ()
         if not new:
-            return Taken(0, [], None, round_seconds)  # a base beyond what is known answers nothing sent from here
+            return CommitEffect(
+                0, [], None, round_seconds
+            )  # a base beyond what is known answers nothing sent from here
         self._learn(new)
         best = max(self.lines, key=lambda line: (line.agreement(new), len(line.chain)))
         foreseen = branched and best is not self.line and best.agreement(new) == len(new)
@@ -179,7 +155,7 @@ class DraftSession:
         if foreseen and self.due and self.complete:
             self.state, self.proposed_at = State.FORESEEN, now
         self.asked_at = now if self.due and not self.chain else None
-        return Taken(len(new), ended, cut, round_seconds)
+        return CommitEffect(len(new), ended, cut, round_seconds)
 
     def _advance(self, new: Sequence[int], best: Line) -> tuple[list[Line], int | None]:
         """Make one line the main one beyond `new` tokens; returns the others, and where it was cut if it was."""
@@ -199,7 +175,7 @@ class DraftSession:
 
     def missing(self, line: Line) -> int:
         """The most tokens that the line should still get, if it should get any."""
-        return max(1, self._wanted(line) - line.drafted)
+        return max(1, self._limit(line) - line.num_drafted)
 
     def proposal(self, now: float) -> Propose:
         took = None if self.asked_at is None else now - self.asked_at
@@ -212,8 +188,7 @@ class DraftSession:
         return Propose(self.opened.session, self.opened.epoch, len(self.committed), tokens, branches=branches)
 
     def _proposed(self, line: Line) -> tuple[int, ...]:
-        end = self._end(line)
-        return tuple(drafted.token for drafted in line.chain[: None if end is None else line.num_assumed + end])
+        return line.tokens(self._end(line))
 
     @property
     def _room(self) -> int:
@@ -221,21 +196,12 @@ class DraftSession:
         generated = len(self.committed) - self.opened.prompt_length
         return max(0, self.opened.params.max_tokens - generated - 1)
 
-    def _wanted(self, line: Line) -> int:
+    def _limit(self, line: Line) -> int:
         """The most tokens to draft on a line: no more than the answer may still get."""
         return max(0, min(self.num_tokens, self._room - line.num_assumed))
 
     def _end(self, line: Line) -> int | None:
-        """The number of drafted tokens that a line ends after: the last one shows that no other is worth it."""
-        limit = self._wanted(line)
-        for drafted in line.chain[line.num_assumed + line.judged : line.num_assumed + limit]:
-            if line.survival < self.min_survival:
-                break
-            line.survival *= self._confidence.of(drafted.margin)
-            line.judged += 1
-        if line.survival < self.min_survival:
-            return line.judged
-        return limit if line.drafted >= limit else None
+        return line.end(self._limit(line), self.min_survival, self._confidence)
 
     def _learn(self, new: Sequence[int]) -> None:
         """Observe every drafted token that the verdict reached."""

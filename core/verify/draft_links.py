@@ -1,158 +1,23 @@
 """The verifier's links to drafts: checks what they propose, sends them what was committed, and asks for more.
 
-A proposal is never trusted. It is checked before anything else, and the worst it can do is cost speed. A draft that
-falls silent is left alone until it is heard again; the ingress may open another one in its place.
+A proposal is never trusted. It is checked before anything else, and the worst it can do is cost speed. A draft that has
+been silent for its lease is not waited for, and sent nothing, until it is heard again; the ingress may open another one
+in its place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 from core.generation import MAX_SPECULATIVE_TOKENS, Run
-from core.policy.draft_policy import DraftBudget, DraftedSessions, DraftEstimates, DraftPolicy, Readiness
+from core.policy.draft_policy import DraftBudget, DraftedSessions, DraftPolicy, Readiness
+from core.verify.draft_link import DraftLink
 from core.verify.session import VerifySession
 from core.wire.messages import MOST_BRANCHES, Close, Commit, Propose, draft_key
 
-MAX_MISSES = 2  # deadlines that a draft may miss before it is no longer waited for
-REQUESTS_REMEMBERED = 8  # by a link: a proposal may answer an earlier request than the last
 _REPEATS = 4  # passes that a draft's own repeats may take beyond its lease
-_INSTANT = 1e-6  # seconds; nobody waits for less
-
-
-@dataclass(slots=True)
-class _Request:
-    """A Commit that asked for a proposal: when it was sent, and the seconds that a pass waited for its answer."""
-
-    sent_at: float
-    waited: float = 0.0
-
-
-class DraftLink:
-    """One session's draft. `epoch` counts the drafts of a session: a later one replaces it, an earlier one is refused.
-
-    `key` is what it says that it drafts with. `base` is the highest count of committed tokens that the draft is known
-    to have. `proposal` is the part of its chain beyond all committed tokens. `answered` says whether it has proposed
-    since the last commit, `silent` whether it was last asked for nothing. `num_asked` is the most tokens that it can
-    have known to be asked for.
-    """
-
-    def __init__(self, peer: bytes, epoch: int, estimates: DraftEstimates, budget: DraftBudget, now: float) -> None:
-        self.peer = peer
-        self.key = draft_key(peer)
-        self.epoch = epoch
-        self.estimates = estimates
-        self.latency = estimates.latency
-        self.budget = self.previous_budget = budget
-        self.num_asked = budget.num_tokens
-        self.base = 0
-        self.proposal: tuple[int, ...] = ()
-        self.answered = False
-        self.silent = False
-        self.heard_at = now
-        self._branches: Propose | None = None  # for the verdict of the pass that is computed now
-        self._requests: dict[int, _Request] = {}  # by the committed length that they told
-        self._misses = 0
-        self._missed = False
-
-    # ---- requests and their answers
-
-    def ask(self, budget: DraftBudget) -> None:
-        """Set the budget of the next proposal."""
-        self.previous_budget, self.budget, self.num_asked = self.budget, budget, budget.num_tokens
-
-    def requested(self, length: int, now: float) -> None:
-        """Note that a Commit up to `length` was sent, whose answer the next pass may wait for."""
-        if length not in self._requests:
-            self._requests[length] = _Request(now)
-            self._missed = False
-        while len(self._requests) > REQUESTS_REMEMBERED:
-            del self._requests[min(self._requests)]
-
-    def received(self, message: Propose, now: float, *, waited: bool) -> bool:
-        """Note that a proposal arrived; returns whether it answers a request.
-
-        Only an answer measures the latency and forgives earlier misses. Otherwise a draft that chatters without
-        answering would be waited for in every pass. `waited` says whether the verifier has been idle since its last
-        pass: a proposal found after a pass may have arrived long before.
-        """
-        self.heard_at = now
-        self.base = max(self.base, message.base)
-        request = self._requests.pop(message.base, None)
-        if request is None:
-            return False
-        self._misses = 0
-        seconds, num_tokens = now - request.sent_at, len(message.tokens)
-        # A draft may say anything, and passes would wait as long as it says.
-        drafting = min(message.took, seconds) if message.took is not None and message.took >= 0.0 else None
-        in_vain = request.waited if request.waited > self.latency.expected(num_tokens) else None
-        self.latency.observe(num_tokens, drafting, seconds if waited else in_vain)
-        return True
-
-    def arrival(self, length: int, likely: float, most: int, now: float) -> float:
-        """Seconds until the answer to the request at `length` is expected; 0 if nothing is waited for.
-
-        It will hold `likely` tokens, or `most`. A draft that has never answered is not waited for. A request whose
-        latest time has passed is a miss.
-        """
-        request = self._requests.get(length)
-        known = self.latency.known and self._misses < MAX_MISSES and not (self.answered or self._missed)
-        if request is None or not known:
-            return 0.0
-        request.waited = elapsed = now - request.sent_at
-        for moment in (self.latency.expected(likely), self.latency.expected(most), self.latency.latest(most)):
-            if moment - elapsed > _INSTANT:
-                return moment - elapsed
-        self._missed = True
-        self._misses += 1
-        return 0.0
-
-    # ---- proposals
-
-    def propose(self, message: Propose, committed: Sequence[int]) -> bool:
-        """Take a chain that agrees with all committed tokens; returns False for one that does not."""
-        known = len(committed) - message.base
-        if known < 0 or tuple(committed[message.base : message.base + len(message.tokens)]) != message.tokens[:known]:
-            return False
-        run = message.tokens[known:]
-        if self.proposal[: len(run)] != run:
-            self.proposal = run
-        if known == 0:
-            self.answered = True
-        return True
-
-    def hold_branches(self, message: Propose, now: float) -> None:
-        """Keep branches until the pass that they foresee has committed."""
-        self.heard_at, self.base, self._branches = now, max(self.base, message.base), message
-
-    def follow_branches(self, committed: Sequence[int], limit: int) -> None:
-        """Propose what the longest branch that foresaw the last verdict says next: the answer has already arrived.
-
-        It is incomplete if it ends where the previous budget did and more is asked for now; then the draft will go on.
-        """
-        message, self._branches = self._branches, None
-        if message is None or self.answered:
-            return
-        verdict = tuple(committed[message.base :])
-        known = len(verdict)
-        foreseen = (branch[known:] for branch in message.branches if branch[:known] == verdict)
-        answer = max(foreseen, key=len, default=())
-        if not answer or not known:
-            return
-        self.proposal = answer
-        self.num_asked = min(self.budget.num_tokens, self.previous_budget.num_tokens)
-        if not self.previous_budget.num_tokens <= len(answer) < limit:
-            self._requests.pop(len(committed), None)
-            self.answered = True
-            self._misses = 0
-            self.latency.observe_branch_hit()
-
-    def committed(self, tokens: Sequence[int]) -> None:
-        """Keep what of the proposal still continues the chain, which grew by `tokens`."""
-        proposal, self.answered = self.proposal, False
-        self.proposal = proposal[len(tokens) :] if proposal[: len(tokens)] == tuple(tokens) else ()
 
 
 class DraftLinks:
@@ -192,13 +57,13 @@ class DraftLinks:
             self._drop("stale")
             if message.base > session.length:
                 return
-        answers = link.received(message, now, waited=self.idle)
+        answers = link.receive(message, now, waited=self.idle)
         if message.base < session.length:
             if answers:
                 self._compare(link, session, message)
             if link.budget.num_tokens or not answers:
                 self._send(link, session, now)
-        elif repeated:  # nothing is new, but a draft that meets silence takes the session for dead
+        elif repeated:  # nothing is new, but a draft closes a session of which it hears nothing for its lease
             self._outbox[peer, session.number] = self._commit(link, session)
 
     def outgoing(self) -> list[tuple[bytes, Commit | Close]]:
@@ -238,51 +103,51 @@ class DraftLinks:
         tokens_now, rows_now = 1.0 + best.expected, 1 + len(best.tokens)
         if link is None:
             return Readiness(0.0, tokens_now, tokens_now, rows_now, rows_now)
-        most = session.num_requested
-        then = link.estimates.acceptance.expected(most)[-1]
-        if then.tokens <= tokens_now and best.source != "draft":  # whatever the draft says, it will not be heard
+        limit = session.num_requested
+        then = link.estimates.acceptance.expected(limit)[-1]
+        if then.tokens <= tokens_now and best.source != "draft":  # no proposal of the draft would be preferred
             return Readiness(0.0, tokens_now, tokens_now, rows_now, rows_now)
-        waits = most > len(session.drafted) and not self._lapsed(link, now)
-        arrival = link.arrival(session.length, then.proposed, most, now) if waits else 0.0
+        waits = limit > len(session.drafted) and not link.answered and not self._lapsed(link, now)
+        arrival = link.requests.arrival(session.length, then.proposed, limit, now) if waits else 0.0
         required = session.always_draft and arrival > 0.0
         return Readiness(arrival, tokens_now, then.tokens, rows_now, 1 + round(then.proposed), required)
 
     def plan(self, committed: Sequence[VerifySession], num_running: int, now: float) -> None:
         """Send the drafts of `committed` sessions what was committed, and ask for as much as pays in the next pass."""
-        linked = [(session, session.link) for session in committed if session.link is not None]
         alike: dict[tuple[bytes, int], list[tuple[VerifySession, DraftLink]]] = {}
-        for session, link in linked:
-            if not self._lapsed(link, now):
+        for session in committed:
+            link = session.link
+            if link is not None and not self._lapsed(link, now):
                 alike.setdefault((link.peer, session.max_proposed), []).append((session, link))
         groups = [
-            DraftedSessions(of[0][1].estimates.acceptance, of[0][1].latency, limit, len(of))
-            for (_, limit), of in alike.items()
+            DraftedSessions(linked[0][1].estimates.acceptance, linked[0][1].estimates.latency, limit, len(linked))
+            for (_, limit), linked in alike.items()
         ]
-        for budget, of in zip(self._policy.plan(groups, num_running), alike.values(), strict=True):
-            for session, link in of:
+        for budget, linked in zip(self._policy.plan(groups, num_running), alike.values(), strict=True):
+            for session, link in linked:
                 forced = session.always_draft and not budget.num_tokens
                 link.ask(DraftBudget(session.max_proposed) if forced else budget)
                 link.follow_branches(session.chain.tokens, session.num_requested)
-                if link.budget.num_tokens or not link.silent:
+                if link.budget.num_tokens or not link.paused:
                     self._send(link, session, now)
 
     def _compare(self, link: DraftLink, session: VerifySession, message: Propose) -> None:
         """Learn from a proposal for tokens that are committed by now."""
-        known = session.chain.tokens[message.base : message.base + len(message.tokens)]
-        _observe(link, message.tokens[: len(known)], known)
+        tokens = session.chain.tokens[message.base : message.base + len(message.tokens)]
+        _observe(link, message.tokens[: len(tokens)], tokens)
 
     def _send(self, link: DraftLink, session: VerifySession, now: float) -> None:
         """Send what was committed. A draft asked for nothing gets no more until something is, or it asks itself."""
         self._outbox[link.peer, session.number] = self._commit(link, session)
-        link.silent = link.budget.num_tokens == 0
-        if not link.silent and not link.answered:  # its next message is no answer otherwise, and measures nothing
-            link.requested(session.length, now)
+        link.paused = link.budget.num_tokens == 0
+        if not link.paused and not link.answered:
+            link.requests.add(session.length, now)
             self._urgent[link.peer, session.number] = link
 
     def _commit(self, link: DraftLink, session: VerifySession) -> Commit:
         num_tokens, min_survival = link.budget
-        asked = None if num_tokens == session.max_proposed else num_tokens
-        return Commit(session.number, link.base, tuple(session.chain.tokens[link.base :]), asked, min_survival)
+        limit = None if num_tokens == session.max_proposed else num_tokens
+        return Commit(session.number, link.base, tuple(session.chain.tokens[link.base :]), limit, min_survival)
 
     def _lapsed(self, link: DraftLink, now: float) -> bool:
         return now - link.heard_at > self._lease + _REPEATS * self._policy.costs.seconds(1)

@@ -199,7 +199,7 @@ class VerifyEngine:
         of_draft = self.config.num_speculative_tokens if limit is None else min(limit, MAX_SPECULATIVE_TOKENS)
         of_sources = MAX_SPECULATIVE_TOKENS if limit is None else of_draft
         leader = None
-        if chain.finish_reason is None:  # else there is nothing to compute, nor to wait for
+        if chain.finish_reason is None:  # a complete answer computes nothing, so it neither leads nor follows
             leader = next((s for s in group if s.leader is None and s.chain.tokens == chain.tokens), None)
         grammar = self.grammars.begin(request.params.grammar) if request.params.grammar else None
         if grammar is not None:
@@ -350,4 +350,4 @@ class VerifyEngine:
 
 def _num_drafting(sessions: Iterable[VerifySession]) -> int:
     """The sessions that are drafted for."""
-    return sum(session.link is not None and not session.link.silent for session in sessions)
+    return sum(session.link is not None and not session.link.paused for session in sessions)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +11,8 @@ from core.generation import TokenLogprob
 from core.grammar.matching import Allowed, GrammarState
 from core.sampling.gumbel import NoiseWindow
 from core.verify.commit import Chain
+from core.verify.draft_link import DraftLink
 from core.verify.sources.choice import NOTHING, Proposal, SessionSources, better
-
-if TYPE_CHECKING:
-    from core.verify.draft_links import DraftLink
 
 
 class VerifySession:

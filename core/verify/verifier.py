@@ -102,7 +102,7 @@ class Verifier(EngineThread):
     def _turn(self) -> float | None:
         self._receive()
         wait = self._engine.wait()
-        if not wait:  # what nobody waits for goes out when all answers are here
+        if not wait:  # the next pass can begin: commits whose answers it does not wait for are sent only now
             self._wire.send(self._engine.outgoing())
             self._deliver()
         runs = self._engine.step() if wait == 0.0 else []

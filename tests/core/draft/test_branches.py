@@ -40,7 +40,7 @@ def seated(tokens: Sequence[int] = ()) -> tuple[Bench, int]:
     bench.propose(number, LENGTH, tokens)
     session = bench.engine._sessions.get(number)
     for length in (1, 4):
-        session.link.latency.observe(length, PASS / 10, PASS / 10)
+        session.link.estimates.latency.observe(length, PASS / 10, PASS / 10)
     bench.engine.outgoing()
     return bench, number
 

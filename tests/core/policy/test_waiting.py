@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.policy.draft_policy import CLEARLY, DraftBudget, DraftEstimates, DraftPolicy, Readiness
-from core.verify.draft_links import DraftLink
+from core.policy.draft_policy import CLEARLY, DraftPolicy, Readiness
+from core.policy.latency import DraftLatency
+from core.verify.draft_link import Requests
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.wire.messages import Commit, Propose
 from tests.core.simulation import PASS, PartlyRight, Simulation, Target
@@ -187,46 +188,44 @@ def seconds_to_wait(sessions: Sequence[Readiness], seconds: float = 1.0) -> floa
     return policy.seconds_to_wait(sessions, 0)
 
 
-def link() -> DraftLink:
-    return DraftLink(b"math#0", 0, DraftEstimates(), DraftBudget(4), 0.0)
-
-
 def test_an_answer_that_is_just_missed_is_waited_for_a_little_longer() -> None:
-    draft, takes, seen = link(), 0.0025, 0.0
+    latency, takes, elapsed = DraftLatency(), 0.0025, 0.0
+    requests = Requests(latency)
     for _ in range(50):
-        draft.latency.observe(1, None, 0.0020)
+        latency.observe(1, None, 0.0020)
     for length in range(20):
         now = float(length)
-        draft.requested(length, now)
-        while wait := draft.arrival(length, 1, 1, now):
+        requests.add(length, now)
+        while wait := requests.arrival(length, 1, 1, now):
             now += wait
-            seen = now - length
-            if seen >= takes:
+            elapsed = now - length
+            if elapsed >= takes:
                 break
-        draft.received(Propose(0, 0, length, (7,)), length + max(takes, seen), waited=seen >= takes)
-    assert seen >= takes
-    assert 0.0022 < draft.latency.expected(1) < 1.3 * takes, "it was 0.0020"
+        requests.receive(Propose(0, 0, length, (7,)), length + max(takes, elapsed), waited=elapsed >= takes)
+    assert elapsed >= takes
+    assert 0.0022 < latency.expected(1) < 1.3 * takes, "it was 0.0020"
 
 
 @pytest.mark.parametrize(("took", "known"), [(0.002, True), (None, False), (-1.0, False), (math.nan, False)])
 def test_a_proposal_read_after_a_pass_is_as_quick_as_its_draft_reports(took: float | None, known: bool) -> None:
-    draft = link()
+    latency = DraftLatency()
+    requests = Requests(latency)
     for length in range(150):
         quick = length >= 50  # and only read after a pass of twenty milliseconds
-        draft.requested(length, float(length))
+        requests.add(length, float(length))
         now = length + (0.020 if quick else 0.013)
-        draft.received(Propose(0, 0, length, (7,), took if quick else 0.012), now, waited=not quick)
-    assert draft.latency.expected(1) == pytest.approx(0.003 if known else 0.013, rel=0.1)
+        requests.receive(Propose(0, 0, length, (7,), took if quick else 0.012), now, waited=not quick)
+    assert latency.expected(1) == pytest.approx(0.003 if known else 0.013, rel=0.1)
 
 
 @pytest.mark.parametrize("took", [5.0, 1e300, math.inf])
 def test_a_draft_cannot_make_passes_wait_by_what_it_says(took: float) -> None:
-    draft = link()
+    requests = Requests(DraftLatency())
     for length in range(20):
-        draft.requested(length, float(length))
-        draft.received(Propose(0, 0, length, (7,), took), length + 0.013, waited=False)
-    draft.requested(20, 20.0)
-    assert 0.0 < draft.arrival(20, 1, 1, 20.0) < 0.015
+        requests.add(length, float(length))
+        requests.receive(Propose(0, 0, length, (7,), took), length + 0.013, waited=False)
+    requests.add(20, 20.0)
+    assert 0.0 < requests.arrival(20, 1, 1, 20.0) < 0.015
 
 
 def test_nothing_to_wait_for_means_now() -> None:

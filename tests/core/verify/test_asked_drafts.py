@@ -199,11 +199,11 @@ def test_a_message_of_a_draft_that_was_asked_for_nothing_measures_no_latency() -
     useless(bench)
     number, _ = first_wish(bench)
     link = bench.engine._sessions.get(number).link
-    before = [link.latency.expected(tokens) for tokens in range(5)]
+    before = [link.estimates.latency.expected(tokens) for tokens in range(5)]
     bench.engine._links.idle = True  # for another session's draft, when the message comes, long after
     bench.clock.now += 0.7
     bench.propose(number, len(PROMPT) + 1, ())
-    assert [link.latency.expected(tokens) for tokens in range(5)] == before
+    assert [link.estimates.latency.expected(tokens) for tokens in range(5)] == before
 
 
 def test_a_draft_of_which_nothing_is_wanted_is_left_alone_until_something_is() -> None:

@@ -16,7 +16,7 @@ from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
 from core.model.pages import PAGE_SIZE
 from core.verify.commit import Chain
-from core.verify.draft_links import DraftLink
+from core.verify.draft_link import DraftLink
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.verify.session import VerifySession
 from core.wire.messages import Propose
