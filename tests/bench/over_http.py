@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from core.tasks import GENERAL as SERVED_GENERAL
+from core.draft_key import GENERAL as SERVED_GENERAL
 from serve_app.client import OFF, Client
 from serve_app.config import load_config
 from serve_app.deployments.models.served_models import ServedModels, with_bundle, with_controls
