@@ -102,9 +102,7 @@ def measure(
 
 def check(places: Sequence[Place]) -> None:
     """Raises SystemExit where one of ours answered otherwise than another."""
-    told = [
-        f"{place.name}, temperature {place.temperature:g}: {place.differing}" for place in places if place.differing
-    ]
+    told = [f"{at.name}, temperature {at.temperature:g}: {at.differing}" for at in places if at.differing]
     if told:
         raise SystemExit(f"answers differ: {'; '.join(told)}")
 

@@ -315,8 +315,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         texts = [f"{ours:.2f} / {fixed:.2f} / {proposed:.1f}" for ours, fixed, proposed in cells.values()]
         lines.append(f"| {streams} | " + " | ".join(texts) + " |")
         found[str(streams)] = cells
-    clearly = f"Drafting must be {CLEARLY - 1:.0%} better than not drafting."
-    text = "\n".join(lines) + f"\n\n{len(recorded.answers)} answers on a fake clock; {recorded.machine}. {clearly}\n"
+    about = f"{len(recorded.answers)} answers on a fake clock; {recorded.machine}; needed: {CLEARLY:.2f}."
+    text = "\n".join([*lines, "", f"{about}\n"])
     save(chosen, "policy", text, {"found": json.loads(msgspec.json.encode(found))})
 
 

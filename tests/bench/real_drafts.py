@@ -185,10 +185,7 @@ def page(found: Sequence[Part]) -> str:
     names, pairs = list(found[0].counts), list(found[0].gains())
     lines = header(["temperature", "prompts of", "answers", *names])
     lines += [_row(part, [str(ratio) for ratio in part.tokens_per_pass().values()]) for part in found]
-    lines += [
-        "",
-        *header(["temperature", "prompts of", "answers", *(f"{ours} over {theirs}" for ours, theirs in pairs)]),
-    ]
+    lines += ["", *header(["temperature", "prompts of", "answers", *(f"{one} over {two}" for one, two in pairs)])]
     lines += [_row(part, [_signed(gain) for gain in part.gains().values()]) for part in found]
     return "\n".join(lines)
 
@@ -216,12 +213,9 @@ def as_json(found: Sequence[Part]) -> list[dict[str, object]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.real_drafts", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument(
-        "--config", type=Path, default=Path("train_jobs/configs/smollm2.yaml"), help="of the retraining"
-    )
+    about = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.real_drafts", description=about)
+    parser.add_argument("--config", type=Path, default=Path("train_jobs/configs/smollm2.yaml"), help="the retraining's")
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/real_drafts"))
     chosen, console = parser.parse_args(argv), Console(stderr=True)
     work = open_workspace(load_config(chosen.config).anchored())

@@ -65,8 +65,6 @@ Contender = Callable[[Question, float], Reply]
 
 WARM = 2  # prompts of each file, before those that count
 CONTEXT = 8192  # tokens, of llama.cpp
-NO_LOOKUP_ALONE = "Our lookup without the draft is no row: a request turns off both or neither."
-PROMPTS_KEPT = "The service keeps prompts: of ours the second to be asked one reads it faster, and who is varies."
 
 
 class Competing(NamedTuple):
@@ -231,8 +229,8 @@ def notes(chosen: argparse.Namespace, served: ServedModels, asked: Sequence[Ques
         f"Target {public_name(target.model)} in {target.dtype}, draft {public_name(draft.model)} in {draft.dtype}.",
         f"Answers up to {chosen.max_tokens} tokens, at most {draft.num_speculative_tokens} drafted for a pass.",
         f"Others in process, on {chosen.their_threads} threads; ours over HTTP on as many cores as there are.",
-        PROMPTS_KEPT,
-        NO_LOOKUP_ALONE,
+        "The service keeps prompts: of ours the second to be asked one reads it faster, and who is varies.",
+        "Our lookup without the draft is no row: a request turns off both or neither.",
     ]
     if max(chosen.streams) > 1:
         most = target.max_sessions

@@ -135,9 +135,6 @@ def share(with_it: Counter[str], without: Counter[str]) -> Ratio:
     return Ratio(*estimate(len(pairs), overall), len(pairs))
 
 
-# ---- what is told
-
-
 def page(tallies: Mapping[str, Tally], shares: Mapping[tuple[str, str], Ratio]) -> str:
     """Markdown."""
     plain = tallies[PLAIN]
