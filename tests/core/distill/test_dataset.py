@@ -27,7 +27,7 @@ def same(data: DistillationSet, other: DistillationSet) -> bool:
 
 def rows(batch: DistillationBatch) -> list[tuple[int, ...]]:
     """The tokens of each row up to the last that predicts an output token."""
-    ends = [int(row.nonzero().max()) + 1 for row in batch.wanted]
+    ends = [int(row.nonzero().max()) + 1 for row in batch.predicts_output]
     return [tuple(row[:end].tolist()) for row, end in zip(batch.tokens, ends, strict=True)]
 
 
@@ -88,8 +88,8 @@ def test_a_batch_says_of_each_wanted_position_what_the_target_said_there() -> No
     batch = DistillationBatches(DATA, budget=10_000, seed=1)[[4, 2, 9]]
     expected = torch.cat([distil(ToyModel(), [RECORDS[index]], TOP, 1024).ids for index in (4, 2, 9)])
     assert torch.equal(batch.ids, expected.long())
-    assert batch.wanted.sum(-1).tolist() == [len(RECORDS[index].output_ids) for index in (4, 2, 9)]
-    assert batch.wanted[0].nonzero()[0] == RECORDS[4].prompt_length - 1
+    assert batch.predicts_output.sum(-1).tolist() == [len(RECORDS[index].output_ids) for index in (4, 2, 9)]
+    assert batch.predicts_output[0].nonzero()[0] == RECORDS[4].prompt_length - 1
 
 
 def test_a_record_longer_than_the_budget_is_a_batch_of_its_own() -> None:
