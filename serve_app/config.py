@@ -228,7 +228,12 @@ class RolloutSettings(Section):
     canary: float = Field(
         0.0, ge=0, lt=1, description="share of the prompts that a followed bundle gets at first; 0: all at once"
     )
-    canary_answers: int = Field(200, ge=1, description="drafted answers of a canary until it gets every prompt")
+    canary_answers: int = Field(
+        200,
+        ge=1,
+        description="drafted answers of a canary until it gets every prompt; it ends if its drafts propose nothing in "
+        "ten times as many answers in a row, or if another service blocks it",
+    )
     trial_answers: int = Field(
         2000, ge=1, description="drafted answers of a new bundle that are judged; one that does worse is rolled back"
     )
@@ -335,8 +340,8 @@ class ServiceConfig(Section):
     def ingress_requests(self) -> int:
         """See `Ingress.max_ongoing_requests`."""
         target = self.target
-        held = target.actors.most * target.max_sessions + target.max_queued
-        return self.ingress.max_ongoing_requests or max(FEWEST_REQUESTS, 2 * held)
+        capacity = target.actors.most * target.max_sessions + target.max_queued
+        return self.ingress.max_ongoing_requests or max(FEWEST_REQUESTS, 2 * capacity)
 
     def pool_actors(self, task: str) -> Actors:
         """The replicas of the task's pool."""
@@ -347,9 +352,9 @@ def _check_autoscaling(autoscaling: dict[str, Any]) -> None:
     """Serve ignores keys that it does not know; here they are errors, like wrong values."""
     from ray.serve.config import AutoscalingConfig
 
-    known = list(AutoscalingConfig.model_fields)
-    for key in autoscaling.keys() - set(known):
-        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+    fields = list(AutoscalingConfig.model_fields)
+    for key in autoscaling.keys() - set(fields):
+        nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
         raise PydanticCustomError("autoscaling", f"unknown key `{key}`; the nearest known one is `{nearest}`")
     try:
         AutoscalingConfig(**autoscaling)
@@ -361,13 +366,13 @@ def _check_autoscaling(autoscaling: dict[str, Any]) -> None:
 
 def _imported(name: str) -> Callable[..., Any]:
     try:
-        found = pkgutil.resolve_name(name)
+        function = pkgutil.resolve_name(name)
     except Exception as error:  # a module may raise anything as it is imported
         message = f"cannot import `{name}` ({type(error).__name__}: {error}); write `module:function`"
         raise PydanticCustomError("redact", "{message}", {"message": message}) from error
-    if not callable(found):
+    if not callable(function):
         raise PydanticCustomError("redact", "{message}", {"message": f"`{name}` is not a function"})
-    return cast("Callable[..., Any]", found)
+    return cast("Callable[..., Any]", function)
 
 
 def draft_key(task: str, directory: str | None = None) -> DraftKey:

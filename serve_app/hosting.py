@@ -105,7 +105,7 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
         if before is None:
             raise
         console.print(f"The new service does not come up: {error}", highlight=False, markup=False, soft_wrap=True)
-        replaced = [one for one in applications.targets(before) if one.name not in error.untouched]
+        replaced = [target for target in applications.targets(before) if target.name not in error.untouched]
         with step(console, "Going back to the service before", "The service before runs again"):
             try:
                 for _ in deploy_service.run(replaced, host, port):

@@ -95,7 +95,7 @@ def announce(url: str, jobs: Jobs) -> None:
 
 def running_services() -> list[RunningService]:
     """The services of this user that were announced and still run."""
-    found = []
+    services = []
     for directory in sorted(Path(SHORT_TEMP).glob(f"{PREFIX}*")):
         file = directory / SERVICE
         with suppress(OSError, ValueError, KeyError):  # there is none yet, or it is being written or removed
@@ -103,8 +103,9 @@ def running_services() -> list[RunningService]:
             if file.stat().st_uid == os.getuid():
                 service = json.loads(file.read_text())
                 if psutil.pid_exists(service["pid"]):
-                    found.append(RunningService(service["url"], service["address"], service["jobs"], directory / TOKEN))
-    return found
+                    token_file = directory / TOKEN
+                    services.append(RunningService(service["url"], service["address"], service["jobs"], token_file))
+    return services
 
 
 def free_port(host: str) -> int:

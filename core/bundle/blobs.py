@@ -31,10 +31,10 @@ class Problem(msgspec.Struct, frozen=True):
 
     file: str
     expected: str
-    found: str
+    actual: str
 
     def __str__(self) -> str:
-        return f"{self.file}: expected {self.expected}, found {self.found}"
+        return f"{self.file}: expected {self.expected}, found {self.actual}"
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -70,9 +70,9 @@ def problems(directory: Path, files: Mapping[str, str]) -> Iterator[Problem]:
     for name in sorted(present - files.keys()):
         yield Problem(str(directory / name), "no such file", "one")
     for name, digest in files.items():
-        found = _found(directory / name)
-        if found != digest:
-            yield Problem(str(directory / name), digest, found)
+        actual = _digest_of(directory / name)
+        if actual != digest:
+            yield Problem(str(directory / name), digest, actual)
 
 
 def base_part(directory: Path) -> str | None:
@@ -84,7 +84,8 @@ def base_part(directory: Path) -> str | None:
     return base if isinstance(base, str) and _DIGEST.fullmatch(base) else None
 
 
-def _found(file: Path) -> str:
+def _digest_of(file: Path) -> str:
+    """Or why it cannot be read."""
     try:
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class Slot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The draft that serves a task: the digest of its part, or None for the draft without an adapter; and the reason.
 
-    `decision` names the promoted candidate (task, mixed, full, general, live); `scores` has a figure per candidate.
+    `decision` names the promoted candidate, such as `task`, `general` or `live`; `scores` has a figure per candidate.
     """
 
     part: Digest | None
@@ -96,19 +96,22 @@ def read_manifest(manifests: Path, version: str) -> Manifest | Problem:
         return Problem(str(file), "a manifest", str(error.strerror))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Problem(str(file), "a manifest", str(error))
-    for found in (manifest.version, _content_version(manifest)):
-        if found != version:
-            return Problem(str(file), f"version {version}", f"content of version {found}")
+    for actual in (manifest.version, _content_version(manifest)):
+        if actual != version:
+            return Problem(str(file), f"version {version}", f"content of version {actual}")
     return manifest
 
 
 def read_manifests(manifests: Path) -> list[Manifest]:
     """All readable manifests, the newest first."""
-    found = [read_manifest(manifests, file.stem) for file in manifests.glob("*.json")]
-    for one in found:
-        if isinstance(one, Problem):
-            _log.warning("manifest left out: %s", one)
-    return sorted((one for one in found if isinstance(one, Manifest)), key=_age, reverse=True)
+    readable = []
+    for file in manifests.glob("*.json"):
+        manifest = read_manifest(manifests, file.stem)
+        if isinstance(manifest, Manifest):
+            readable.append(manifest)
+        else:
+            _log.warning("manifest left out: %s", manifest)
+    return sorted(readable, key=_age, reverse=True)
 
 
 def write_history(file: Path, versions: list[str]) -> None:

@@ -24,7 +24,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace as changed
 
 from core.atomic_files import ASIDE, replace, sync
 from core.bundle.blobs import Problem, base_part, problems, store_blob
@@ -132,8 +131,8 @@ def publish(
         digests = {None: None} | {directory: blob.digest for directory, blob in stored.items()}
         parts = {blob.digest: blob.files for blob in stored.values()}
         for base in {_base_of(root, digest) for digest in parts} - {None, *parts}:
-            kept = store_blob(root / _PARTS, root / _PARTS / str(base))
-            parts[kept.digest] = kept.files
+            blob = store_blob(root / _PARTS, root / _PARTS / str(base))
+            parts[blob.digest] = blob.files
         manifest = Manifest(
             version="",
             created=datetime.now(UTC),
@@ -148,10 +147,10 @@ def publish(
             centroids=digests[centroids],
             parts=parts,
         )
-        known = _stored(root, manifest)
+        published = _stored(root, manifest)
         if live:
-            _put_first(root, known.version)
-        return known
+            _put_first(root, published.version)
+        return published
 
 
 def go_live(root: Path, version: str) -> None:
@@ -186,30 +185,6 @@ def live_version(root: Path) -> str | None:
     return next((version for version in versions if version not in barred), None)
 
 
-def rollback(root: Path, task: str, version: str, reason: str) -> Manifest:
-    """Publish the live bundle with the slot of `task` taken from `version`; it is live at once.
-
-    Raises `ConfigError` if there is no such version or task, or if its parts are missing or corrupt.
-    """
-    with _writing(root):
-        now, old = _open_live(root, _read_blocked(root)).bundle, show(root, version)
-        if now is None:
-            raise ConfigError(f"{root}: no bundle is live, so there is nothing to roll back")
-        if task not in old.slots:
-            raise ConfigError(f"bundle {version} has no task {task!r}; it has {', '.join(sorted(old.slots))}")
-        if (old.target, old.draft, old.id_map) != (now.manifest.target, now.manifest.draft, now.manifest.id_map):
-            raise ConfigError(f"bundle {version} is for another target, draft or tokenizer than the live one")
-        slot = changed(old.slots[task], decision="rollback", reason=f"as in {version}: {reason}")
-        slots = now.manifest.slots | {task: slot}
-        used = {now.manifest.router, now.manifest.centroids, *now.manifest.controls.values()}
-        used |= {slot.part for slot in slots.values()}
-        used |= {_base_of(root, digest) for digest in used}
-        parts = {digest: files for digest, files in (old.parts | now.manifest.parts).items() if digest in used}
-        known = _stored(root, changed(now.manifest, slots=slots, parts=parts, created=datetime.now(UTC)))
-        _put_first(root, known.version)
-        return known
-
-
 def open_live(root: Path) -> Live:
     """The live bundle with every byte checked, or the last intact one before it.
 
@@ -219,9 +194,10 @@ def open_live(root: Path) -> Live:
 
 
 def _open_live(root: Path, barred: Mapping[str, str]) -> Live:
-    versions, found = read_history(root / _LIVE)
-    if found:  # it is damaged: others may have been live; else those that it lacks never were
-        versions += (one.version for one in read_manifests(root / _MANIFESTS) if one.version not in versions)
+    versions, faults = read_history(root / _LIVE)
+    if faults:  # it is damaged: others may have been live; else those that it lacks never were
+        everything = (manifest.version for manifest in read_manifests(root / _MANIFESTS))
+        versions += (version for version in everything if version not in versions)
     live = None
     for version in versions:
         if version in barred:
@@ -231,10 +207,10 @@ def _open_live(root: Path, barred: Mapping[str, str]) -> Live:
         if isinstance(manifest, Manifest) and not wrong:
             live = Bundle(root, manifest)
             break
-        found += wrong
-    for problem in found:
+        faults += wrong
+    for problem in faults:
         _log.warning("%s; served is %s", problem, live.manifest.version if live else "the draft as it is")
-    return Live(live, tuple(found))
+    return Live(live, tuple(faults))
 
 
 def list_bundles(root: Path) -> list[BundleSummary]:
@@ -242,12 +218,12 @@ def list_bundles(root: Path) -> list[BundleSummary]:
     live = open_live(root).bundle
     return [
         BundleSummary(
-            one.version,
-            one.created,
-            tuple(sorted(one.slots)),
-            live is not None and live.manifest.version == one.version,
+            manifest.version,
+            manifest.created,
+            tuple(sorted(manifest.slots)),
+            live is not None and live.manifest.version == manifest.version,
         )
-        for one in read_manifests(root / _MANIFESTS)
+        for manifest in read_manifests(root / _MANIFESTS)
     ]
 
 
@@ -255,8 +231,8 @@ def show(root: Path, version: str) -> Manifest:
     """The manifest of a bundle. Raises `ConfigError` if it cannot be read."""
     manifest = read_manifest(root / _MANIFESTS, version)
     if isinstance(manifest, Problem):
-        known = ", ".join(one.version for one in read_manifests(root / _MANIFESTS)) or "none"
-        raise ConfigError(f"no bundle {version} can be shown: {manifest}; there are: {known}")
+        others = ", ".join(other.version for other in read_manifests(root / _MANIFESTS)) or "none"
+        raise ConfigError(f"no bundle {version} can be shown: {manifest}; there are: {others}")
     return manifest
 
 
@@ -288,7 +264,7 @@ def prune(root: Path, keep: int) -> list[str]:
     """Delete all but the `keep` (at least 1) bundles that were live last, candidates that came after the live one, and
     the parts that they use.
 
-    Returns the deleted versions. They cannot be rolled back to. Parts that a service has loaded may be deleted.
+    Returns the deleted versions. They cannot be deployed again. Parts that a service has loaded may be deleted.
     """
     with _writing(root):
         barred = _read_blocked(root)
@@ -299,16 +275,17 @@ def prune(root: Path, keep: int) -> list[str]:
         served = (version for version in earlier if version not in barred)
         versions = list(dict.fromkeys([live.manifest.version, *served]))[: max(1, keep)]
         write_history(root / _LIVE, versions)
-        known = read_manifests(root / _MANIFESTS)
-        waiting = [one.version for one in known if one.created > live.manifest.created and one.version not in earlier]
-        kept = [one for one in known if one.version in (*versions, *waiting)]
-        others = [file for file in (root / _MANIFESTS).glob("*.json") if file.stem not in (*versions, *waiting)]
-        for file in others:
+        manifests = read_manifests(root / _MANIFESTS)
+        later = (manifest.version for manifest in manifests if manifest.created > live.manifest.created)
+        remaining = {*versions, *(version for version in later if version not in earlier)}
+        deleted = [file for file in (root / _MANIFESTS).glob("*.json") if file.stem not in remaining]
+        for file in deleted:
             file.unlink()
+        parts = {part for manifest in manifests if manifest.version in remaining for part in manifest.parts}
         for directory in (root / _PARTS).iterdir():
-            if not any(directory.name in manifest.parts for manifest in kept):
+            if directory.name not in parts:
                 shutil.rmtree(directory)
-        return sorted(file.stem for file in others)
+        return sorted(file.stem for file in deleted)
 
 
 def _base_of(root: Path, part: str | None) -> str | None:
@@ -325,11 +302,11 @@ def _stored(root: Path, manifest: Manifest) -> Manifest:
     sealed = seal(manifest)
     if wrong := _part_problems(root, sealed):
         raise ConfigError(f"nothing was published: {wrong[0]}")
-    known = read_manifest(root / _MANIFESTS, sealed.version)
-    if isinstance(known, Problem):
-        write_manifest(root / _MANIFESTS, sealed)
-        known = sealed
-    return known
+    earlier = read_manifest(root / _MANIFESTS, sealed.version)
+    if isinstance(earlier, Manifest):
+        return earlier
+    write_manifest(root / _MANIFESTS, sealed)
+    return sealed
 
 
 def _put_first(root: Path, version: str) -> None:
@@ -365,7 +342,7 @@ def _writing(root: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
     with (root / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel releases it however the process ends
-        for leftover in (found for place in (root, *root.iterdir()) for found in place.glob(f"{ASIDE}*")):
+        for leftover in (file for place in (root, *root.iterdir()) for file in place.glob(f"{ASIDE}*")):
             if leftover.is_dir():
                 shutil.rmtree(leftover)
             else:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from core.errors import InvalidRequest
 from core.generation import Vocabulary
 from core.grammar.complaints import of_text
-from core.grammar.spelling import grammar_tokenizer
+from core.grammar.grammar_tokenizer import grammar_tokenizer
 
 REMEMBERED = 64  # compiled grammars: clients send the same tools and schemas again
 LIMITS = LLParserLimits(  # a mask takes 10 ms at the very most
@@ -86,10 +86,10 @@ class Grammars:
 
 
 class GrammarState:
-    """The place of one answer in its grammar. `fault` says why the grammar gave up, if it did.
+    """The state of one answer's grammar, which starts as `begin`. `fault` says why the engine gave up, if it did.
 
-    `begin` is the grammar before the first token. A grammar may give up where only a proposal leads; the answer is not
-    there, so its own place is found again, and `dead_end` says why the grammar gave up.
+    Between calls the state is that behind the answer's own tokens: when the engine gives up behind proposed ones, it is
+    restored, and `dead_end` says why the engine gave up.
     """
 
     def __init__(self, begin: LLMatcher, num_ids: int, end_ids: frozenset[int]) -> None:
@@ -127,8 +127,8 @@ class GrammarState:
     def allowed(self, proposed: Sequence[int]) -> Allowed:
         """The ids that may follow the first j of the proposed tokens, bool [1 + proposed, ids].
 
-        The proposed tokens must be valid. There are fewer rows if the grammar gives up on the way: what follows cannot
-        be judged. A row takes a few microseconds, so no other threads are bothered.
+        The proposed tokens must be valid. There are fewer rows if the engine gives up on the way: what follows is
+        not known. A row takes a few microseconds, so no other threads are bothered.
         """
         bits = allocate_token_bitmask(1 + len(proposed), self._num_ids)
         fill_next_token_bitmask(self._matcher, bits)
@@ -152,7 +152,7 @@ class GrammarState:
         return len(proposed)
 
     def _recovered(self) -> bool:
-        """Go back to the place of the answer if the grammar has given up; returns whether it had."""
+        """Restore the state behind the answer if the engine has given up; returns whether it had."""
         if not self._matcher.is_error():
             return False
         self.dead_end = self.fault

@@ -29,7 +29,7 @@ UNDRAFTED = 10  # times `canary_answers`: answers in a row without a proposal by
 
 
 @dataclass(frozen=True)
-class Rules:
+class RolloutRules:
     """How a service takes up bundles; see `rollout` in its configuration."""
 
     follow: bool = True
@@ -38,7 +38,7 @@ class Rules:
     trial_answers: int = 2000
 
 
-def step(state: RolloutState, event: Event, rules: Rules) -> tuple[RolloutState, tuple[Effect, ...]]:
+def step(state: RolloutState, event: Event, rules: RolloutRules) -> tuple[RolloutState, tuple[Effect, ...]]:
     """The state after an event, and the effects that begin with it.
 
     Raises `ConfigError` if an operator may not deploy that version now.
@@ -51,7 +51,7 @@ def step(state: RolloutState, event: Event, rules: Rules) -> tuple[RolloutState,
     return after, tuple(effects)
 
 
-def _after(state: RolloutState, event: Event, rules: Rules) -> RolloutState:
+def _after(state: RolloutState, event: Event, rules: RolloutRules) -> RolloutState:
     match event:
         case Looked():
             return _looked(replace(state, live=event.live), event, rules)
@@ -71,7 +71,7 @@ def _after(state: RolloutState, event: Event, rules: Rules) -> RolloutState:
             return state
 
 
-def _looked(state: RolloutState, event: Looked, rules: Rules) -> RolloutState:
+def _looked(state: RolloutState, event: Looked, rules: RolloutRules) -> RolloutState:
     """End a canary that another service blocked, or take up the live bundle, which ends a canary or trial unjudged."""
     phase, version = state.phase, event.live
     if isinstance(phase, Canary) and not phase.forced and str(phase.candidate.version) in event.blocked:
@@ -187,7 +187,7 @@ def _count_beside(canary: Canary) -> Canary:
     return replace(canary, comparison=Comparison.with_references(limits)) if limits else canary
 
 
-def _judge(state: RolloutState, serving: Serving, worse: Worse | None, rules: Rules) -> RolloutState:
+def _judge(state: RolloutState, serving: Serving, worse: Worse | None, rules: RolloutRules) -> RolloutState:
     state = state.with_serving(serving)
     if state.busy or isinstance(serving, Steady):
         return state
@@ -267,5 +267,5 @@ def _references(base: Release, stats: ByTask, release: Release) -> ByTask:
 
     One that replaces another on trial is held to the same, or else drafts could get worse little by little.
     """
-    known = references(stats)
-    return known if release.router == base.router else {name: known[name] for name in known if name == ALL}
+    by_task = references(stats)
+    return by_task if release.router == base.router else {name: by_task[name] for name in by_task if name == ALL}

@@ -135,9 +135,9 @@ def _draw(
 ) -> Row:
     tokens, task = rng.choice(examples)
     if rng.random() < recipe.cropped:
-        kept = math.ceil(rng.uniform(0.5, 1) * len(tokens))
-        start = rng.randint(0, len(tokens) - kept)
-        tokens = tokens[start : start + kept]
+        length = math.ceil(rng.uniform(0.5, 1) * len(tokens))
+        start = rng.randint(0, len(tokens) - length)
+        tokens = tokens[start : start + length]
     return window(tokens, recipe.longest), targets[task]
 
 

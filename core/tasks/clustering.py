@@ -47,7 +47,7 @@ class KScore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.reappearance >= REAPPEARS and self.silhouette > self.permuted_silhouette
 
 
-class _Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PartitionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
     scores: tuple[KScore, ...]
     words: tuple[str, ...]
@@ -80,14 +80,14 @@ class TaskPartition:
         directory.mkdir(parents=True, exist_ok=True)
         arrays = {name: getattr(self.space, name) for name in _SPACE_ARRAYS}
         save_file({"labels": self.labels, "centroids": self.centroids, **arrays}, directory / _ARRAYS)
-        config = msgspec.json.encode(_Config(self.names, self.scores, self.space.words))
+        config = msgspec.json.encode(PartitionConfig(self.names, self.scores, self.space.words))
         (directory / _CONFIG).write_bytes(msgspec.json.format(config) + b"\n")
 
     @classmethod
     def load(cls, directory: Path) -> TaskPartition:
         """Read what `save` wrote. `ConfigError` names a directory where that is missing or broken."""
         try:
-            config = msgspec.json.decode((directory / _CONFIG).read_bytes(), type=_Config)
+            config = msgspec.json.decode((directory / _CONFIG).read_bytes(), type=PartitionConfig)
             arrays = load_file(directory / _ARRAYS)
             space = PromptSpace(config.words, *(arrays[name] for name in _SPACE_ARRAYS))
             return cls(config.names, arrays["labels"], arrays["centroids"], config.scores, space)
@@ -133,8 +133,8 @@ def _reappearance(points: Matrix, k: int, seed: int) -> float:
     for halving in range(_HALVINGS):
         order = np.random.default_rng((seed, halving)).permutation(len(points))
         halves = np.array_split(order, 2)
-        one, other = (_nearest(points, _k_means(points[half], k, _STARTS, seed)[1]) for half in halves)
-        agreements.append(float(adjusted_rand_score(one, other)))
+        labels = [_nearest(points, _k_means(points[half], k, _STARTS, seed)[1]) for half in halves]
+        agreements.append(float(adjusted_rand_score(*labels)))
     return float(np.mean(agreements))
 
 
@@ -147,8 +147,8 @@ def _permuted(joined: Matrix, seed: int) -> Matrix:
 def _k_means(points: Matrix, k: int, starts: int, seed: int) -> tuple[Labels, Matrix]:
     from sklearn.cluster import KMeans
 
-    found = KMeans(k, n_init=starts, random_state=seed).fit(points)
-    return found.labels_.astype(np.int64), found.cluster_centers_.astype(np.float32)
+    k_means = KMeans(k, n_init=starts, random_state=seed).fit(points)
+    return k_means.labels_.astype(np.int64), k_means.cluster_centers_.astype(np.float32)
 
 
 def _nearest(points: Matrix, centroids: Matrix) -> Labels:

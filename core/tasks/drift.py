@@ -96,7 +96,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of `recent` answers against those of the `reference`; None where nothing can be claimed.
 
     `mix` and `distance` are stability indices, `acceptance` is the largest fall of a task's acceptance rate, negative
-    if all rose. `found` says what drifted and how, with a sentence for each; it is empty if nothing did.
+    if all rose. `findings` say what drifted and how, with a sentence for each; there are none if nothing did.
     """
 
     reference: int
@@ -104,11 +104,11 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     mix: float | None = None
     distance: float | None = None
     acceptance: float | None = None
-    found: tuple[str, ...] = ()
+    findings: tuple[str, ...] = msgspec.field(default=(), name="found")
 
     @property
     def drifted(self) -> bool:
-        return bool(self.found)
+        return bool(self.findings)
 
     @property
     def claimed(self) -> bool:
@@ -117,8 +117,8 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        if self.found:
-            return "; ".join(self.found)
+        if self.findings:
+            return "; ".join(self.findings)
         if not self.claimed:
             return "too few answers"
         indices = [index for index in (self.mix, self.distance) if index is not None]
@@ -127,8 +127,8 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 def distances(centroids: TaskCentroids, embeddings: Matrix) -> list[float]:
     """1 less the cosine of every embedding [n, d] with the nearest centroid."""
-    found: list[float] = (1 - centroids.cosines(embeddings).max(1)).tolist()
-    return found
+    nearest: list[float] = (1 - centroids.cosines(embeddings).max(1)).tolist()
+    return nearest
 
 
 def measure(reference: Sequence[Observation], recent: Sequence[Observation], limits: Limits | None = None) -> Drift:
@@ -146,15 +146,15 @@ def measure(reference: Sequence[Observation], recent: Sequence[Observation], lim
         mix=mix,
         distance=distance,
         acceptance=acceptance,
-        found=(*mixed, *farther, *fallen),
+        findings=(*mixed, *farther, *fallen),
     )
 
 
 def stability_index(reference: _Counts, recent: _Counts) -> _Counts:
     """The share of each bin in the index, for counts [bins] of both sides; the sum is the index."""
     p, q = (_shares(counts) for counts in (reference, recent))
-    found: _Counts = (q - p) * np.log(q / p)
-    return found
+    terms: _Counts = (q - p) * np.log(q / p)
+    return terms
 
 
 def _shares(counts: _Counts) -> _Counts:
@@ -165,7 +165,7 @@ def _shares(counts: _Counts) -> _Counts:
 def _mix(
     reference: Sequence[Observation], recent: Sequence[Observation], limits: Limits
 ) -> tuple[float | None, list[str]]:
-    sides = [[one.prior for one in side if one.prior] for side in (reference, recent)]
+    sides = [[answer.prior for answer in side if answer.prior] for side in (reference, recent)]
     if min(map(len, sides)) < limits.answers:
         return None, []
     tasks = sorted({task for side in sides for prior in side for task in prior})
@@ -174,8 +174,8 @@ def _mix(
     index = float(parts.sum())
     if index <= limits.index:
         return index, []
-    most = np.argsort(-parts)[:_NAMED]
-    moved = [f"`{tasks[at]}` {before[at] / before.sum():.0%} to {after[at] / after.sum():.0%}" for at in most]
+    movers = np.argsort(-parts)[:_NAMED]
+    moved = [f"`{tasks[at]}` {before[at] / before.sum():.0%} to {after[at] / after.sum():.0%}" for at in movers]
     return index, [f"task mix {index:.2f}: {', '.join(moved)}"]
 
 
@@ -183,7 +183,7 @@ def _distance(
     reference: Sequence[Observation], recent: Sequence[Observation], limits: Limits
 ) -> tuple[float | None, list[str]]:
     before, after = (
-        np.array([one.distance for one in side if one.distance is not None]) for side in (reference, recent)
+        np.array([answer.distance for answer in side if answer.distance is not None]) for side in (reference, recent)
     )
     if min(len(before), len(after)) < limits.answers:
         return None, []
@@ -218,17 +218,17 @@ def _acceptance(
 
 def _tokens_by_task(side: Sequence[Observation]) -> dict[str, _Counts]:
     """Tokens accepted and proposed by each answer of a task that a draft proposed for: [answers, 2]."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for one in side:
-        if one.proposed:
-            found.setdefault(one.task, []).append((one.accepted, one.proposed))
-    return {task: np.array(tokens, np.float64) for task, tokens in found.items()}
+    by_task: dict[str, list[tuple[int, int]]] = {}
+    for answer in side:
+        if answer.proposed:
+            by_task.setdefault(answer.task, []).append((answer.accepted, answer.proposed))
+    return {task: np.array(tokens, np.float64) for task, tokens in by_task.items()}
 
 
 def _fall(before: _Counts, after: _Counts) -> Estimate:
     """The fall of accepted / proposed; both sides are drawn together, as answers of one sample."""
     size = len(before)
-    return estimate(size + len(after), lambda drawn: _rates(drawn[:, :size] @ before) - _rates(drawn[:, size:] @ after))
+    return estimate(size + len(after), lambda draws: _rates(draws[:, :size] @ before) - _rates(draws[:, size:] @ after))
 
 
 def _rate(tokens: _Counts) -> float:
@@ -236,5 +236,5 @@ def _rate(tokens: _Counts) -> float:
 
 
 def _rates(sums: _Counts) -> _Counts:
-    found: _Counts = sums[:, 0] / np.maximum(sums[:, 1], 1)  # a sample without any answer of a side has no tokens
-    return found
+    rates: _Counts = sums[:, 0] / np.maximum(sums[:, 1], 1)  # a sample without any answer of a side has no tokens
+    return rates

@@ -35,8 +35,8 @@ Encode: TypeAlias = Callable[[Sequence[str]], Matrix]
 
 def clean(text: str) -> str:
     """Text to embed: no control characters or pictographs, single spaces, every number replaced by the same one."""
-    kept = (" " if unicodedata.category(c)[0] == "C" or unicodedata.category(c) == "So" else c for c in text)
-    return _NUMBER.sub(_ONE_NUMBER, " ".join("".join(kept).split()))
+    characters = (" " if unicodedata.category(c)[0] == "C" or unicodedata.category(c) == "So" else c for c in text)
+    return _NUMBER.sub(_ONE_NUMBER, " ".join("".join(characters).split()))
 
 
 @cache
@@ -55,8 +55,8 @@ def sentence_encoder(model: str = MULTILINGUAL, device: str = "cpu", batch_size:
 
     def encode(prompts: Sequence[str]) -> Matrix:
         texts = [clean(prompt) for prompt in prompts]
-        found = network.encode(texts, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False)
-        return np.asarray(found, dtype=np.float32)
+        vectors = network.encode(texts, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False)
+        return np.asarray(vectors, dtype=np.float32)
 
     return encode
 

@@ -27,11 +27,11 @@ from core.tasks.embedding import Matrix, unit
 # prompts can fall below: of 70 chat prompts, to .72. It then starts anew, which costs less than to go on from another
 # task's adapter and evidence.
 NEAR = 0.8
-_MOST = 0.5  # more than this share of a task's prompts can lie in one other task only
+_MAJORITY = 0.5  # more than this share of a task's prompts can lie in one other task only
 _CONFIG, _ARRAYS = "centroids.json", "centroids.safetensors"
 
 
-class _Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CentroidsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedder: str
     names: tuple[str, ...]
     prompts: tuple[int, ...]
@@ -60,14 +60,14 @@ class TaskCentroids:
         """Write centroids.json and centroids.safetensors."""
         directory.mkdir(parents=True, exist_ok=True)
         save_file({"centroids": self.centroids}, directory / _ARRAYS)
-        config = msgspec.json.encode(_Config(self.embedder, self.names, self.prompts))
+        config = msgspec.json.encode(CentroidsConfig(self.embedder, self.names, self.prompts))
         (directory / _CONFIG).write_bytes(msgspec.json.format(config) + b"\n")
 
     @classmethod
     def load(cls, directory: Path) -> TaskCentroids:
         """Read what `save` wrote. `ConfigError` names a directory where that is missing or broken."""
         try:
-            config = msgspec.json.decode((directory / _CONFIG).read_bytes(), type=_Config)
+            config = msgspec.json.decode((directory / _CONFIG).read_bytes(), type=CentroidsConfig)
             centroids = load_file(directory / _ARRAYS)["centroids"]
             return cls(config.embedder, config.names, config.prompts, centroids)
         except (OSError, msgspec.DecodeError, SafetensorError, KeyError) as error:
@@ -104,11 +104,11 @@ def recognise(old: TaskCentroids, new: TaskCentroids, labels: Labels, embeddings
     shared = np.zeros((len(new.names), len(old.names)))
     np.add.at(shared, (labels, old.cosines(embeddings).argmax(1)), 1)
     links = _links(shared, shared, old.cosines(new.centroids))
-    kept = _kept(links)
+    earlier = _paired(links)
     names = tuple(
-        old.names[kept[task]] if task in kept else _unused(name, old.names) for task, name in enumerate(new.names)
+        old.names[earlier[task]] if task in earlier else _unused(name, old.names) for task, name in enumerate(new.names)
     )
-    return Recognised(names, tuple(_changes(old.names, names, links, kept)))
+    return Recognised(names, tuple(_changes(old.names, names, links, earlier)))
 
 
 def compare(old: TaskCentroids, new: TaskCentroids) -> tuple[TaskChange, ...]:
@@ -124,7 +124,7 @@ def compare(old: TaskCentroids, new: TaskCentroids) -> tuple[TaskChange, ...]:
     back = np.eye(len(new.names))[cosines.argmax(0)].T * np.array(old.prompts)
     links = _links(forth, back, cosines)
     namesakes = np.array(new.names)[:, None] == np.array(old.names)
-    return tuple(_changes(old.names, new.names, links, _kept(links * (1 + namesakes * links.sum()))))
+    return tuple(_changes(old.names, new.names, links, _paired(links * (1 + namesakes * links.sum()))))
 
 
 def _links(of_new: NDArray[np.float64], of_old: NDArray[np.float64], cosines: Matrix) -> NDArray[np.float64]:
@@ -132,33 +132,33 @@ def _links(of_new: NDArray[np.float64], of_old: NDArray[np.float64], cosines: Ma
 
     `of_new` are the prompts of the new tasks by the old one that they lie in, `of_old` those of the old tasks likewise.
     """
-    most = (of_new > _MOST * of_new.sum(1, keepdims=True)) | (of_old > _MOST * of_old.sum(0))
-    return np.where(most & (cosines >= NEAR), (of_new + of_old) * cosines, 0.0)
+    majority = (of_new > _MAJORITY * of_new.sum(1, keepdims=True)) | (of_old > _MAJORITY * of_old.sum(0))
+    return np.where(majority & (cosines >= NEAR), (of_new + of_old) * cosines, 0.0)
 
 
-def _kept(links: NDArray[np.float64]) -> dict[int, int]:
+def _paired(links: NDArray[np.float64]) -> dict[int, int]:
     """The old task that each new task is; new tasks that are none are left out."""
     from scipy.optimize import linear_sum_assignment
 
     pairs = np.transpose(linear_sum_assignment(links, maximize=True)).tolist()
-    return {task: earlier for task, earlier in pairs if links[task, earlier] > 0}
+    return {task: old for task, old in pairs if links[task, old] > 0}
 
 
 def _changes(
-    before: Sequence[str], after: Sequence[str], links: NDArray[np.float64], kept: Mapping[int, int]
+    before: Sequence[str], after: Sequence[str], links: NDArray[np.float64], earlier: Mapping[int, int]
 ) -> Iterator[TaskChange]:
     """The new tasks in order, then the old ones that are not kept.
 
     A task that has links and is not kept leads to one that is: else the two would have been paired.
     """
     for task, name in enumerate(after):
-        if task in kept:
-            yield TaskChange("kept", before[kept[task]], name)
+        if task in earlier:
+            yield TaskChange("kept", before[earlier[task]], name)
         elif links[task].any():
             yield TaskChange("split", before[int(links[task].argmax())], name)
         else:
             yield TaskChange("new", None, name)
-    for task in sorted(set(range(len(before))) - set(kept.values())):
+    for task in sorted(set(range(len(before))) - set(earlier.values())):
         into = after[int(links[:, task].argmax())] if links[:, task].any() else None
         yield TaskChange("merged" if into else "vanished", before[task], into)
 

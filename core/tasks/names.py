@@ -17,14 +17,14 @@ _WORDS_IN_A_NAME = 2
 
 def task_names(prompts: Sequence[str], labels: Sequence[int], count: int) -> tuple[str, ...]:
     """Distinct names of the labels 0 .. count - 1, from the most distinctive words of each; no word is used twice."""
-    found = [Counter[str]() for _ in range(count)]
+    by_label = [Counter[str]() for _ in range(count)]
     for prompt, label in zip(prompts, labels, strict=True):
-        found[label].update(set(telling_words(prompt)))
-    sizes, everywhere = Counter(labels), sum(found, Counter[str]())
+        by_label[label].update(set(telling_words(prompt)))
+    sizes, everywhere = Counter(labels), sum(by_label, Counter[str]())
     names: list[str] = []
     used: set[str] = set()
-    for label, words in enumerate(found):
-        score = {word: _weight(seen, everywhere[word], sizes[label], len(labels)) for word, seen in words.items()}
+    for label, words in enumerate(by_label):
+        score = {word: _weight(number, everywhere[word], sizes[label], len(labels)) for word, number in words.items()}
         best = sorted((word for word in score if word not in used), key=lambda word: (-score[word], word))
         chosen = best[:_WORDS_IN_A_NAME]
         used.update(chosen)
@@ -41,12 +41,12 @@ def telling_words(text: str) -> list[str]:
     return [word for word in words if word not in _stop_words()]
 
 
-def _weight(seen: int, everywhere: int, size: int, total: int) -> float:
+def _weight(number: int, everywhere: int, size: int, total: int) -> float:
     """Share of the task's prompts with the word, times its log ratio to the share in all prompts.
 
     With a single task the share alone counts.
     """
-    share = seen / size
+    share = number / size
     return share * (math.log(share * total / everywhere) if size < total else 1.0)
 
 

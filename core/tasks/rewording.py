@@ -21,9 +21,9 @@ def reword(text: str, seed: int, rules: Rules) -> str:
     """The prompt in other words; different from `text` unless no rule applies."""
     rng = Random(f"{seed}/{text}")
     for _ in range(_TRIES):
-        found = _reworded(text.strip(), rng, rules)
-        if found != text:
-            return found
+        reworded = _reworded(text.strip(), rng, rules)
+        if reworded != text:
+            return reworded
     return text
 
 

@@ -1,4 +1,4 @@
-"""Token ids in, text out, one token at a time, up to the first stop string that is not in a call held by a grammar.
+"""Token ids in, text out, one token at a time, up to the first stop string that is not in a call of a grammar.
 
 A piece of text is released only when no later token can change or withdraw it. An unfinished UTF-8 sequence and a
 possible beginning of a stop string are pending. The joined pieces are the whole text, however the tokens were cut

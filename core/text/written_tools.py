@@ -1,4 +1,4 @@
-"""Tools for models whose chat template has none: told in the system message, calls and results in the other roles."""
+"""Tools for models whose chat template has none: they stand in the system message, calls and results in other roles."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast, get_args, get_type_hints
 from fastapi.routing import APIRoute
 
 from serve_app.api.app import routers
-from serve_app.http.schema.fields import Fields
+from serve_app.http.schema.fields import Fields, Unsupported
 from serve_app.http.service import Service
 
 INTRODUCTION = """# The API
@@ -112,7 +112,7 @@ def entries(model: type[Fields], path: str = "") -> Iterator[Entry]:
         yield Entry(path + name, REFUSED, f" ({shown})" if shown else "")
 
 
-def refused_fields(model: type[Fields]) -> dict[str, tuple[object, ...]]:
+def refused_fields(model: type[Fields]) -> Unsupported:
     """Fields that are refused by name, each with the values that ask for nothing; those of state have words of their
     own in the error."""
     return model.unsupported | getattr(model, "of_state", {})

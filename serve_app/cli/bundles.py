@@ -53,16 +53,15 @@ def list_(root: Root = BUNDLE_DIR, as_json: AsJson = False) -> None:
     """
     from core.bundle.store import list_bundles
 
-    found = list_bundles(root)
+    bundles = list_bundles(root)
     if as_json:
-        _write([_plain(summary) for summary in found])
+        _write([_plain(bundle) for bundle in bundles])
         return
     table = _table("version", "created", "live", "tasks")
-    for one in found:
-        table.add_row(
-            one.version, f"{one.created:%Y-%m-%d %H:%M} UTC", "live" if one.live else "", ", ".join(one.tasks)
-        )
-    _print(table if found else f"no bundles in {root}")
+    for bundle in bundles:
+        created, live = f"{bundle.created:%Y-%m-%d %H:%M} UTC", "live" if bundle.live else ""
+        table.add_row(bundle.version, created, live, ", ".join(bundle.tasks))
+    _print(table if bundles else f"no bundles in {root}")
 
 
 @app.command()
@@ -131,7 +130,9 @@ def shadow(
         ),
     ],
     since: Annotated[str, typer.Option(metavar="PERIOD", help="Answers that ended in it: 90m, 24h, 7d.")] = "24h",
-    most: Annotated[int, typer.Option(min=1, help="Most answers to replay; of more, so many are drawn.")] = 1000,
+    limit: Annotated[
+        int, typer.Option("--most", min=1, help="Most answers to replay; of more, so many are drawn.")
+    ] = 1000,
     against: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Another bundle to compare with.", show_default="the live one")
     ] = None,
@@ -167,17 +168,17 @@ def shadow(
     directory = traces or (settings.traces.directory if settings.traces else None)
     if directory is None:
         raise ConfigError(f"{config} has no `traces` section; write --traces DIR")
-    asked = work.Asked(settings, version, against, directory, since, most)
-    found = work.compared(asked, Console(stderr=True))
+    replay = work.Replay(settings, version, against, directory, since, limit)
+    comparison = work.compare(replay, Console(stderr=True))
     if as_json:
-        _write(work.as_json(found))
+        _write(work.as_json(comparison))
         return
     other = "against" if against else "live"
     table = _table("task", "answers", "figure", "candidate", other, "difference")
-    for row in work.rows(found.found):
+    for row in work.rows(comparison.result):
         table.add_row(*row)
     _print(table)
-    _print(work.sentences(found, since))
+    _print(work.sentences(comparison, since))
 
 
 @app.command()
@@ -198,7 +199,8 @@ def deploy(
 
     No answer fails, waits or changes: those that run keep their drafts, and what nothing uses any more ends. A canary
     gets all prompts once `rollout.canary_answers` drafted answers did no worse. Deployed again it gets another share,
-    or all; deploying the version that serves (`none` without a bundle) ends it, and makes that version live again.
+    or all; deploying the version that serves (`none` without a bundle) ends it, and makes that version live again. So
+    does a canary by itself whose drafts propose nothing, in ten times as many answers, or that another service blocks.
 
     The service judges the first `rollout.trial_answers` answers. If the drafts of a task are accepted less than those
     before, and not by chance (at most 5 % of bundles that are as good), it goes back by itself and blocks the version.
@@ -218,13 +220,13 @@ def deploy(
     from serve_app.operations import deploy_bundle, rollout_report
     from serve_app.terminal.progress import step
 
-    begun = deploy_bundle(version, share, force)
-    with step(Console(stderr=True), begun[0].upper() + begun[1:]):
-        while (found := rollout_report()).state in ("starting", "going back"):
+    message = deploy_bundle(version, share, force)
+    with step(Console(stderr=True), message[0].upper() + message[1:]):
+        while (report := rollout_report()).state in ("starting", "going back"):
             time.sleep(0.5)
-    if version not in (found.version or NONE, found.candidate):
-        raise NotDeployed(found.last or "the rollout was lost meanwhile; `taskspec status` shows what serves")
-    _print(found.last or begun)
+    if version not in (report.version or NONE, report.candidate):
+        raise NotDeployed(report.last or "the rollout was lost meanwhile; `taskspec status` shows what serves")
+    _print(report.last or message)
 
 
 class NotDeployed(TaskSpecError):

@@ -65,7 +65,7 @@ def chat(
     out = Console()
     notes = Console(stderr=True) if prompt is not None else out
     fields = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
-    conversation = Conversation(base_url(url), fields, system, out, notes, marks_on(out, brackets=marks))
+    conversation = ChatSession(base_url(url), fields, system, out, notes, marks_on(out, brackets=marks))
     conversation.speculates = not no_speculation
     try:
         asyncio.run(conversation.open(model))
@@ -79,7 +79,7 @@ def chat(
         raise typer.Exit(INTERRUPTED) from None
 
 
-class Conversation:
+class ChatSession:
     """A conversation with one model.
 
     `fields` are in every request, if they are not None. Answers go to `out`, all else to `notes`. `messages` holds what
@@ -128,8 +128,8 @@ class Conversation:
         If it is cancelled, what has been said by then is remembered.
         """
         self._explain()
-        asked = [*self.messages, {"role": "user", "content": _sendable(question)}]
-        body = {"model": self.model, "messages": asked, **self._fields}
+        messages = [*self.messages, {"role": "user", "content": _sendable(question)}]
+        body = {"model": self.model, "messages": messages, **self._fields}
         if not self.speculates:
             body["speculation"] = OFF
         transcript, began = Transcript(self._out, self._marks), time.perf_counter()
@@ -138,12 +138,12 @@ class Conversation:
                 answer = await client.ask(body, transcript.show)
         except asyncio.CancelledError:
             if transcript.text:
-                self.messages = [*asked, {"role": "assistant", "content": transcript.text}]
+                self.messages = [*messages, {"role": "assistant", "content": transcript.text}]
             raise
         finally:
             if transcript.text:
                 transcript.end()
-        self.messages = [*asked, {"role": "assistant", "content": answer.text}]
+        self.messages = [*messages, {"role": "assistant", "content": answer.text}]
         self.note(account(answer, time.perf_counter() - began))
 
     def note(self, line: str) -> None:
@@ -163,7 +163,7 @@ class Conversation:
         self._notes.print(Text.assemble(sample, (meaning, "dim")), soft_wrap=True)
 
 
-def _converse(conversation: Conversation, notes: Console) -> None:
+def _converse(conversation: ChatSession, notes: Console) -> None:
     """Ask what is typed, until the end of the input."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
@@ -189,7 +189,7 @@ def _sendable(typed: str) -> str:
     return typed.encode(errors="replace").decode()
 
 
-def _obey(command: str, conversation: Conversation) -> None:
+def _obey(command: str, conversation: ChatSession) -> None:
     if command == "/new":
         conversation.begin()
         conversation.note("A new conversation.")
@@ -200,7 +200,7 @@ def _obey(command: str, conversation: Conversation) -> None:
         conversation.note(f"No command {_sendable(command)}: {COMMANDS}.")
 
 
-def _answer(question: str, conversation: Conversation) -> None:
+def _answer(question: str, conversation: ChatSession) -> None:
     """An error, or Ctrl-C, ends the answer and not the conversation."""
     try:
         asyncio.run(conversation.ask(question))

@@ -63,11 +63,11 @@ def joined_listener(
             raise ConfigError("--port 0 is for a service on this machine; on a cluster write the port")
         check_exposure(config, new.host, insecure=insecure)
         return new
-    asked = Listener(host or running.host, running.port if port is None else port)
+    requested = Listener(host or running.host, running.port if port is None else port)
     where = f"Serve already runs on that cluster and listens on {running.host} port {running.port}"
-    if asked != running:
+    if requested != running:
         raise ConfigError(
-            f"{where}, not on {asked.host} port {asked.port}. It keeps both until it ends.\n"
+            f"{where}, not on {requested.host} port {requested.port}. It keeps both until it ends.\n"
             f"Leave out --host and --port, or first end it, with all that it runs: `{takedown}`"
         )
     if insecure or config.ingress.keys is not None:

@@ -56,15 +56,15 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
     from serve_app.deployments.deploy.failures import cause_in
     from serve_app.operations import service_status
 
-    found = service_status()
+    current = service_status()
     if as_json:
-        sys.stdout.write(json.dumps(as_object(found), indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(as_object(current), indent=2, ensure_ascii=False) + "\n")
         return
     console = Console(markup=False, highlight=False)
-    for line in facts(found):
+    for line in facts(current):
         console.print(line, soft_wrap=True)
-    console.print(table(found.parts))
-    for part in found.parts:
+    console.print(table(current.parts))
+    for part in current.parts:
         if part.message:
             console.print(f"{part.name}: {cause_in(part.message)}", soft_wrap=True)
 
@@ -80,47 +80,49 @@ def scale(replicas: Replicas, address: Address = None) -> None:
 
     The command returns at once; `taskspec status` shows when new replicas run, or what they wait for.
     """
-    wanted = parse_replicas(replicas)
+    numbers = parse_replicas(replicas)
     connect_to_service(address)
     from serve_app.operations import set_replicas
 
-    for part in set_replicas(wanted):
-        sys.stdout.write(f"{part.name}: {part.target} -> {wanted[part.name]} replicas\n")
+    for part in set_replicas(numbers):
+        sys.stdout.write(f"{part.name}: {part.target} -> {numbers[part.name]} replicas\n")
 
 
 def parse_replicas(arguments: Sequence[str]) -> dict[str, int]:
     """The numbers of `TASK=REPLICAS`, by task. Raises `ConfigError`."""
-    wanted = dict[str, int]()
+    numbers = dict[str, int]()
     for argument in arguments:
         name, _, number = argument.rpartition("=")
         if not name or not number.isdecimal():
             raise ConfigError(f"cannot read {argument!r}; write TASK=REPLICAS, for example {name or 'general'}=2")
-        if name in wanted:
+        if name in numbers:
             raise ConfigError(f"{name!r} is given twice; write it once")
-        wanted[name] = int(number)
-    return wanted
+        numbers[name] = int(number)
+    return numbers
 
 
-def facts(found: ServiceStatus) -> list[str]:
+def facts(status: ServiceStatus) -> list[str]:
     """What is served, and what became of recorded answers, in lines."""
-    deployed = f"deployed {found.deployed:%Y-%m-%d %H:%M} UTC"
-    if found.report is None:
+    deployed = f"deployed {status.deployed:%Y-%m-%d %H:%M} UTC"
+    if status.report is None:
         return [f"The ingress does not answer; {deployed}"]
-    served = f"{found.report.model}, {f'bundle {found.report.bundle}' if found.report.bundle else 'no bundle'}"
+    served = f"{status.report.model}, {f'bundle {status.report.bundle}' if status.report.bundle else 'no bundle'}"
     lines = [f"{served}, {deployed}"]
-    if found.report.traces is not None:
-        counts = (f"{number} {name.replace('_', ' ')}" for name, number in sorted(found.report.traces.items()))
+    if status.report.traces is not None:
+        counts = (f"{number} {name.replace('_', ' ')}" for name, number in sorted(status.report.traces.items()))
         lines.append(f"traces: {', '.join(counts) or 'none written yet'}")
-    return lines if found.rollout is None else [*lines, *_of_rollout(found.rollout)]
+    return lines if status.rollout is None else [*lines, *_of_rollout(status.rollout)]
 
 
-def _of_rollout(found: RolloutReport) -> list[str]:
+def _of_rollout(report: RolloutReport) -> list[str]:
     """What is being taken up, how its drafts do, and what happened last."""
-    lines = [f"rollout: {found.last}"] if found.last else []
-    if found.state in ("canary", "trial"):
-        pairs = ((_named(task), found.records.get(task), before) for task, before in found.references.items())
+    lines = [f"rollout: {report.last}"] if report.last else []
+    if report.state in ("canary", "trial"):
+        pairs = ((_named(task), report.records.get(task), before) for task, before in report.references.items())
         how = (f"{task} {now.mean:.2f} ({before.mean:.2f})" for task, now, before in pairs if now)
-        lines.append(f"{found.state}: {found.answers} answers judged; accepted, and before: {', '.join(how) or 'none'}")
+        lines.append(
+            f"{report.state}: {report.answers} answers judged; accepted, and before: {', '.join(how) or 'none'}"
+        )
     return lines
 
 
@@ -153,23 +155,23 @@ def acceptance(part: ServicePart) -> str:
     return f"{part.accepted / part.proposed:.2f} ({part.accepted} of {part.proposed})"
 
 
-def as_object(found: ServiceStatus) -> dict[str, Any]:
+def as_object(status: ServiceStatus) -> dict[str, Any]:
     """The status for JSON."""
-    report = found.report
+    report = status.report
     return {
         "model": report and report.model,
         "bundle": report and report.bundle,
-        "deployed": found.deployed.isoformat(),
+        "deployed": status.deployed.isoformat(),
         "traces": report and report.traces,
-        "parts": [asdict(part) for part in found.parts],
-        "rollout": found.rollout and _rollout_as_object(found.rollout),
+        "parts": [asdict(part) for part in status.parts],
+        "rollout": status.rollout and _rollout_as_object(status.rollout),
     }
 
 
-def _rollout_as_object(found: RolloutReport) -> dict[str, Any]:
-    plain = {name: value for name, value in found._asdict().items() if name not in ("records", "references")}
+def _rollout_as_object(report: RolloutReport) -> dict[str, Any]:
+    plain = {name: value for name, value in report._asdict().items() if name not in ("records", "references")}
     by_task = {
-        _named(task): {"now": _record(record), "before": _record(found.references.get(task))}
-        for task, record in found.records.items()
+        _named(task): {"now": _record(record), "before": _record(report.references.get(task))}
+        for task, record in report.records.items()
     }
-    return plain | {"answers": found.answers, "acceptance": by_task}
+    return plain | {"answers": report.answers, "acceptance": by_task}

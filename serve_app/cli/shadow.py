@@ -33,7 +33,7 @@ _SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
 _FORMATS = {"acceptance_rate": ".3f", "tokens_per_pass": ".2f"}
 
 
-class Asked(NamedTuple):
+class Replay(NamedTuple):
     """What to replay. `against` is a version, or None for the live bundle; `period` is in words, such as 24h."""
 
     config: ServiceConfig
@@ -41,54 +41,54 @@ class Asked(NamedTuple):
     against: str | None
     traces: Path
     period: str
-    most: int
+    limit: int
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """The result, and what was compared; `against` is None for the un-adapted draft."""
 
     version: str
     against: str | None
     terms: Terms
-    drawn: TraceSample
-    found: Shadow
+    sample: TraceSample
+    result: Shadow
 
 
 def seconds(period: str) -> float:
     """Of a period such as 90m, 24h or 7d. Raises `ConfigError`."""
-    found = _PERIOD.fullmatch(period)
-    if found is None:
+    match = _PERIOD.fullmatch(period)
+    if match is None:
         raise ConfigError(f"--since {period}: write a number of minutes, hours or days, such as 90m, 24h or 7d")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
-def compared(asked: Asked, console: Console) -> Compared:
+def compare(replay: Replay, console: Console) -> Comparison:
     """Draw the traces and replay both bundles on them. Raises `ConfigError` if there are none, or models differ."""
-    began = time.time() - seconds(asked.period)
-    config, root = asked.config, bundle_root(asked.config)
+    began = time.time() - seconds(replay.period)
+    config, root = replay.config, bundle_root(replay.config)
     with step(console, "Opening the bundles"):
-        candidate = open_version(root, asked.version)
-        against = open_live(root).bundle if asked.against is None else open_version(root, asked.against)
+        candidate = open_version(root, replay.version)
+        against = open_live(root).bundle if replay.against is None else open_version(root, replay.against)
         for bundle in (candidate, against):
             _check_fits(config, bundle)
         terms = _terms(config)
-    with step(console, f"Reading traces in {asked.traces}"):
+    with step(console, f"Reading traces in {replay.traces}"):
         foreign = shadows.foreign_to(candidate.manifest, root, terms)
-        drawn = shadows.draw(TraceStore(asked.traces), began, asked.most, foreign)
-    if not drawn.traces:
+        sample = shadows.draw(TraceStore(replay.traces), began, replay.limit, foreign)
+    if not sample.traces:
         raise ConfigError(
-            f"{asked.traces}: no answer ended in the last {asked.period}{_skipped(drawn)}.\n"
+            f"{replay.traces}: no answer ended in the last {replay.period}{_skipped(sample)}.\n"
             "Write a longer --since or another --traces; a service keeps answers if its YAML has a `traces` section."
         )
-    with step(console, "Replaying", "Replayed", 2 * len(drawn.traces)) as shown:
+    with step(console, "Replaying", "Replayed", 2 * len(sample.traces)) as shown:
         sides = ServedBundle.of(candidate), ServedBundle.of(against)
-        found = shadows.shadow(*sides, drawn.traces, terms, partial(_load, config), shown.reach)
-    return Compared(asked.version, against.manifest.version if against else None, terms, drawn, found)
+        result = shadows.shadow(*sides, sample.traces, terms, partial(_load, config), shown.reach)
+    return Comparison(replay.version, against.manifest.version if against else None, terms, sample, result)
 
 
-def rows(found: Shadow) -> Iterator[tuple[str, ...]]:
+def rows(result: Shadow) -> Iterator[tuple[str, ...]]:
     """Lines of a table: task, answers, figure, candidate, the other, difference; all answers are the last task."""
-    for part in (*found.tasks, found.whole):
+    for part in (*result.tasks, result.whole):
         name, answers = part.task or "all", f"{part.answers:,}"
         for figure in FIGURES:
             pair, form = part.figures[figure], _FORMATS[figure]
@@ -97,31 +97,31 @@ def rows(found: Shadow) -> Iterator[tuple[str, ...]]:
             name = answers = ""
 
 
-def sentences(result: Compared, period: str) -> str:
+def sentences(comparison: Comparison, period: str) -> str:
     """What the table means, and what it is of."""
-    drawn, whole = result.drawn, result.found.whole
+    sample, whole = comparison.sample, comparison.result.whole
     gain = _told(whole.figures["acceptance_rate"].difference, "+.3f")
     verdict = f"{whole.verdict} {'from' if whole.verdict == 'not distinguishable' else 'than'}"
-    against = f"bundle {result.against}" if result.against else "the un-adapted draft"
+    against = f"bundle {comparison.against}" if comparison.against else "the un-adapted draft"
     return (
-        f"Bundle {result.version} is {verdict} {against}: {gain} in acceptance rate.\n"
-        f"On {len(drawn.traces):,} of {drawn.matching:,} answers of the last {period}{_skipped(drawn)}; "
-        f"{result.terms.num_speculative_tokens} tokens drafted for every pass; intervals are 95 %.\n"
+        f"Bundle {comparison.version} is {verdict} {against}: {gain} in acceptance rate.\n"
+        f"On {len(sample.traces):,} of {sample.matching:,} answers of the last {period}{_skipped(sample)}; "
+        f"{comparison.terms.num_speculative_tokens} tokens drafted for every pass; intervals are 95 %.\n"
         + _measured_in_words(whole.measured)
     )
 
 
-def as_json(result: Compared) -> dict[str, Any]:
-    drawn = result.drawn
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    sample = comparison.sample
     return {
-        "candidate": result.version,
-        "against": result.against,
-        "verdict": result.found.whole.verdict,
-        "num_speculative_tokens": result.terms.num_speculative_tokens,
-        "found": drawn.matching,
-        "skipped": {"foreign": drawn.foreign, "incomplete": drawn.incomplete, "unreadable_files": drawn.unreadable},
-        "all": _part_as_json(result.found.whole),
-        "tasks": {part.task: _part_as_json(part) for part in result.found.tasks},
+        "candidate": comparison.version,
+        "against": comparison.against,
+        "verdict": comparison.result.whole.verdict,
+        "num_speculative_tokens": comparison.terms.num_speculative_tokens,
+        "found": sample.matching,
+        "skipped": {"foreign": sample.foreign, "incomplete": sample.incomplete, "unreadable_files": sample.unreadable},
+        "all": _part_as_json(comparison.result.whole),
+        "tasks": {part.task: _part_as_json(part) for part in comparison.result.tasks},
     }
 
 
@@ -157,15 +157,15 @@ def _load(config: ServiceConfig, directory: Path | None) -> CausalLM:
     )
 
 
-def _skipped(drawn: TraceSample) -> str:
+def _skipped(sample: TraceSample) -> str:
     """In parentheses, if there were any."""
     counts = {
-        "of other models or an unknown bundle": drawn.foreign,
-        "without prompt, answer or time": drawn.incomplete,
-        "files unreadable or of other dice": drawn.unreadable,
+        "of other models or an unknown bundle": sample.foreign,
+        "without prompt, answer or time": sample.incomplete,
+        "files unreadable or of other dice": sample.unreadable,
     }
-    found = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    return f" (skipped: {found})" if found else ""
+    skipped = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return f" (skipped: {skipped})" if skipped else ""
 
 
 def _measured_in_words(measured: ServedCounts) -> str:
@@ -178,14 +178,14 @@ def _measured_in_words(measured: ServedCounts) -> str:
     )
 
 
-def _told(found: Estimate | Difference, form: str) -> str:
-    value, low, high = found
+def _told(estimate: Estimate | Difference, form: str) -> str:
+    value, low, high = estimate
     return f"{value:{form}} ({low:{form}} to {high:{form}})"
 
 
 def _part_as_json(part: TaskComparison) -> dict[str, Any]:
     figures: dict[str, Any] = {
-        figure: {side: found._asdict() for side, found in pair._asdict().items()}
+        figure: {side: estimate._asdict() for side, estimate in pair._asdict().items()}
         for figure, pair in part.figures.items()
     }
     return {"answers": part.answers, **figures, "measured_by_the_service": part.measured._asdict()}

@@ -17,7 +17,7 @@ WARM = 1.0  # temperature of every second prompt; the others are answered at 0
 
 
 @dataclass(frozen=True)
-class Question:
+class DemoPrompt:
     """A prompt of a known task, and how its answer is sampled."""
 
     task: str
@@ -42,16 +42,16 @@ class Question:
         }
 
 
-def questions(config: ServiceConfig, per_task: int) -> list[Question]:
+def questions(config: ServiceConfig, per_task: int) -> list[DemoPrompt]:
     """At most `per_task` prompts of each task, the same every time."""
     prompts, max_tokens = _prompts(config)
     by_task: dict[str, list[str]] = {}
     for prompt in prompts:
         by_task.setdefault(str(prompt.task), []).append(str(prompt.prompt))
-    drawn = [(task, prompt) for task, prompts in by_task.items() for prompt in prompts[:per_task]]
+    chosen = [(task, prompt) for task, prompts in by_task.items() for prompt in prompts[:per_task]]
     return [
-        Question(task, prompt, temperature=WARM * (number % 2), seed=number, max_tokens=max_tokens)
-        for number, (task, prompt) in enumerate(drawn)
+        DemoPrompt(task, prompt, temperature=WARM * (number % 2), seed=number, max_tokens=max_tokens)
+        for number, (task, prompt) in enumerate(chosen)
     ]
 
 

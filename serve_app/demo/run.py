@@ -10,7 +10,7 @@ from rich.text import Text
 
 from core.draft_key import GENERAL
 from serve_app.client import AS_ROUTED, OFF, Answer, Client, Speculation
-from serve_app.demo.questions import WARM, Question, questions
+from serve_app.demo.questions import WARM, DemoPrompt, questions
 from serve_app.demo.table import OWN, DemoTable, Outcome, most_routed, tokens_per_target_pass
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.terminal.progress import step
@@ -45,34 +45,34 @@ class Demo:
         """Raises `BadAnswer`."""
         return asyncio.run(self._run(questions(self._config, per_task)))
 
-    async def _run(self, asked: list[Question]) -> DemoTable:
-        tasks = dict.fromkeys(question.task for question in asked)
+    async def _run(self, prompts: list[DemoPrompt]) -> DemoTable:
+        tasks = dict.fromkeys(question.task for question in prompts)
         if self._show_answers:
             self._explain()
         async with self._client:
-            by_task = {task: await self._one_task(task, asked) for task in tasks}
+            by_task = {task: await self._one_task(task, prompts) for task in tasks}
             if self._show_answers:
                 self._console.print()
             drafts = {
-                name: await self._again(asked, f"with the {name} draft", [self._drafted_by(pool)] * len(asked))
+                name: await self._again(prompts, f"with the {name} draft", [self._drafted_by(pool)] * len(prompts))
                 for name, pool in self._controls.items()
             }
             if self._compare_own:
                 slots = {task: most_routed(answers) for task, answers in by_task.items()}
-                own = [self._drafted_by(slots[question.task]) for question in asked]
-                drafts[OWN] = await self._again(asked, "with the task's own draft", own)
-            plain = await self._again(asked, "with speculation off", [OFF] * len(asked))
+                own = [self._drafted_by(slots[question.task]) for question in prompts]
+                drafts[OWN] = await self._again(prompts, "with the task's own draft", own)
+            plain = await self._again(prompts, "with speculation off", [OFF] * len(prompts))
         routed = [answer for answers in by_task.values() for answer in answers]
-        compared = [{name: answers[number] for name, answers in drafts.items()} for number in range(len(asked))]
-        return DemoTable([Outcome(*each) for each in zip(asked, routed, compared, plain, strict=True)])
+        compared = [{name: answers[number] for name, answers in drafts.items()} for number in range(len(prompts))]
+        return DemoTable([Outcome(*each) for each in zip(prompts, routed, compared, plain, strict=True)])
 
     def _drafted_by(self, pool: str) -> Speculation:
         """Drafting by the pool in any case: given a number of tokens, the service does not decide whether it pays."""
         return {"task": pool, "num_speculative_tokens": self._config.draft.num_speculative_tokens}
 
-    async def _one_task(self, task: str, asked: Sequence[Question]) -> list[Answer]:
+    async def _one_task(self, task: str, prompts: Sequence[DemoPrompt]) -> list[Answer]:
         """Ask the task's prompts, each drafted for as routed, and show the first answer."""
-        first, *others = [question for question in asked if question.task == task]
+        first, *others = [question for question in prompts if question.task == task]
         if not self._show_answers:
             return await self._ask([first, *others], f"Asking the prompts of {task}")
         self._console.print(Text.assemble((f"\n{task}", "bold cyan"), (f"  {first.manner}", "dim")))
@@ -83,19 +83,19 @@ class Demo:
         more = f"{len(others)} more of {task}"
         return [answer, *await self._ask(others, f"Asking {more}", f"{more} answered")]
 
-    async def _again(self, asked: Sequence[Question], how: str, speculation: Sequence[Speculation]) -> list[Answer]:
-        doing = f"Asking all {len(asked)} prompts again {how}"
-        return await self._ask(asked, doing, f"All asked again {how}", speculation)
+    async def _again(self, prompts: Sequence[DemoPrompt], how: str, speculation: Sequence[Speculation]) -> list[Answer]:
+        doing = f"Asking all {len(prompts)} prompts again {how}"
+        return await self._ask(prompts, doing, f"All asked again {how}", speculation)
 
     async def _ask(
-        self, asked: Sequence[Question], doing: str, done: str = "", speculation: Sequence[Speculation] = ()
+        self, prompts: Sequence[DemoPrompt], doing: str, done: str = "", speculation: Sequence[Speculation] = ()
     ) -> list[Answer]:
         """One question at a time: a service drafts less, or not at all, for requests that share its passes."""
         answers: list[Answer] = []
-        if asked:
-            with step(self._console, doing, done, len(asked)) as asking:
-                for question, wanted in zip(asked, speculation or [AS_ROUTED] * len(asked), strict=True):
-                    answers.append(await self._client.ask(question.body(self._config.name, wanted)))
+        if prompts:
+            with step(self._console, doing, done, len(prompts)) as asking:
+                for question, mode in zip(prompts, speculation or [AS_ROUTED] * len(prompts), strict=True):
+                    answers.append(await self._client.ask(question.body(self._config.name, mode)))
                     asking.reach(len(answers))
         return answers
 

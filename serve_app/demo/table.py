@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from serve_app.client import Answer
-from serve_app.demo.questions import Question
+from serve_app.demo.questions import DemoPrompt
 
 OWN = "own"  # the draft of the task that most of a row's prompts were routed to
 
@@ -21,7 +21,7 @@ OWN = "own"  # the draft of the task that most of a row's prompts were routed to
 class Outcome:
     """One question answered as routed, by each of the drafts that are compared, and with speculation off."""
 
-    question: Question
+    question: DemoPrompt
     routed: Answer
     drafts: Mapping[str, Answer]
     plain: Answer

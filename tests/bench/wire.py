@@ -32,9 +32,9 @@ def measured(count: int, warm_up: int) -> Taken:
     from ray import serve
 
     plain = ray.remote(num_cpus=0.1)(PlainVerifier).remote()
-    light = {"ray_actor_options": {"num_cpus": 0.1}}
-    verifier = serve.deployment(Verifier).options(**light).bind()
-    draft = serve.deployment(Draft).options(**light).bind(verifier, plain)
+    deployment = serve.deployment(ray_actor_options={"num_cpus": 0.1})
+    verifier = deployment(Verifier).bind()
+    draft = deployment(Draft).bind(verifier, plain)
     handle = serve.run(draft, name=APPLICATION, route_prefix=None)
     try:
         taken: Taken = handle.measure.remote(count, warm_up).result()

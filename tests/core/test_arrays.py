@@ -91,7 +91,7 @@ def test_any_requests_have_the_same_scores(knobs: list[dict[str, Any]], some: bo
     ]
     logits = dice.normal(scale=3.0, size=(3 * len(sessions), SIZE + 4)).astype(np.float32).round(1)  # some are equal
     theirs = ids if isinstance(ids, int) else torch.from_numpy(ids)
-    ours = score(logits, [make() for make in sessions], ids)
+    ours: Any = score(logits, [make() for make in sessions], ids)
     assert ours.dtype == np.float32
     np.testing.assert_array_equal(ours, score(torch.from_numpy(logits), [make() for make in sessions], theirs))
     drawn = sample(logits, [make() for make in sessions], ids)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import httpx2
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from core.tools.answer import AnswerDelta, CallPart, CallsState, ContentPart, ReasoningPart, joined
 from core.tools.answer_stream import AnswerStream
@@ -63,6 +66,14 @@ def written(writer: AnswerWriter, deltas: Sequence[AnswerDelta], finish_reason: 
     for piece in pieces(deltas, finish_reason):
         body += writer.piece(0, piece, lambda: USAGE)
     return body + writer.closing(USAGE)
+
+
+def named_events(body: bytes, types: TypeAdapter[Any]) -> list[Any]:
+    """The events of a stream, each as the client's strict types have it; its name is its type."""
+    blocks = [block.split("\n") for block in body.decode().split("\n\n") if block]
+    for name, data in blocks:
+        assert name == f"event: {json.loads(data.removeprefix('data: '))['type']}"
+    return [types.validate_json(data.removeprefix("data: ")) for _, data in blocks]
 
 
 def sender(body: bytes, cut: int = 7) -> httpx2.AsyncClient:

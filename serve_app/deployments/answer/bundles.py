@@ -87,7 +87,7 @@ class ServingBundle:
 
     def declined(self, started: Started) -> set[str]:
         """The tasks whose drafts the verifier declines for sessions just started."""
-        return {task for task in self.served.drafts if started.declines(self.served.key(task))}
+        return {task for task in self.served.drafts if started.declines(self.served.draft_key(task))}
 
     def open_draft(self, task: str, opening: OpenSession) -> DeploymentResponseGenerator[None]:
         """Start a session on a replica of the task's pool."""

@@ -64,7 +64,7 @@ def draft_application(served: ServedModels, task: str) -> Application:
 
 def target(application: Application, name: str, route: str | None, *parts: Actors) -> RunTarget:
     """Serve takes an external scaler, as `taskspec scale` is one, or scales itself."""
-    return RunTarget(application, name, route, external_scaler_enabled=all(one.autoscaling is None for one in parts))
+    return RunTarget(application, name, route, external_scaler_enabled=all(part.autoscaling is None for part in parts))
 
 
 def deployment(

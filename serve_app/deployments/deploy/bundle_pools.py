@@ -32,17 +32,17 @@ async def start(served: ServedModels, in_use: Set[str]) -> None:
     What is there, though not well, is left alone: to deploy it again would restart all its replicas, and undo their
     number if `taskspec scale` has set it. Those `in_use` are not waited for, either: answers go on without them now.
     """
-    found = (await asyncio.to_thread(serve.status)).applications
+    states = (await asyncio.to_thread(serve.status)).applications
     targets = bundle_targets(served)
-    missing = [one for one in targets if one.name not in found or found[one.name].status in GONE]
-    awaited = {one.name for one in targets} - (in_use - {one.name for one in missing})
+    missing = [target for target in targets if target.name not in states or states[target.name].status in GONE]
+    awaited = {target.name for target in targets} - (in_use - {target.name for target in missing})
     if missing:
         await asyncio.to_thread(serve.run_many, missing, wait_for_applications_running=False)
     deadline = time.monotonic() + START_SECONDS
-    while waiting := awaited - _running(found := (await asyncio.to_thread(serve.status)).applications):
-        for name in sorted(waiting & found.keys()):
-            if found[name].status == ApplicationStatus.DEPLOY_FAILED:
-                raise PoolsNotRunning(f"{name}: {failure_of(found[name])}")
+    while waiting := awaited - _running(states := (await asyncio.to_thread(serve.status)).applications):
+        for name in sorted(waiting & states.keys()):
+            if states[name].status == ApplicationStatus.DEPLOY_FAILED:
+                raise PoolsNotRunning(f"{name}: {failure_of(states[name])}")
         if time.monotonic() > deadline:
             names = ", ".join(sorted(waiting))
             raise PoolsNotRunning(
@@ -51,10 +51,10 @@ async def start(served: ServedModels, in_use: Set[str]) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def end_all_but(kept: Set[str]) -> None:
+async def end_all_but(in_use: Set[str]) -> None:
     """Take down the pools and routers that are not among these."""
     for name, application in (await asyncio.to_thread(serve.status)).applications.items():
-        ours = name.startswith(("draft-", "router@")) and name not in kept
+        ours = name.startswith(("draft-", "router@")) and name not in in_use
         if ours and application.status != ApplicationStatus.DELETING:
             try:
                 await asyncio.to_thread(serve.delete, name)
@@ -63,4 +63,4 @@ async def end_all_but(kept: Set[str]) -> None:
 
 
 def _running(applications: Mapping[str, ApplicationStatusOverview]) -> set[str]:
-    return {name for name, one in applications.items() if one.status == ApplicationStatus.RUNNING}
+    return {name for name, state in applications.items() if state.status == ApplicationStatus.RUNNING}

@@ -48,9 +48,9 @@ def run(applications: Sequence[RunTarget], host: str, port: int) -> Iterator[int
     `DeployFailed` if one cannot be deployed; what would have come after it stays as it is.
     """
     serve.start(http_options={"host": host, "port": port}, logging_config=QUIET)
-    done, untouched = 0, frozenset(one.name for one in applications)
+    done, untouched = 0, frozenset(application.name for application in applications)
     for wave in _waves(applications, CORE in serve.status().applications):
-        names = [one.name for one in wave]
+        names = [application.name for application in wave]
         untouched -= set(names)
         serve.run_many(wave, wait_for_applications_running=False)
         for running in _until_all_run(names, untouched):
@@ -62,8 +62,8 @@ def _waves(applications: Sequence[RunTarget], replacing: bool) -> Iterator[list[
     if not replacing:
         yield list(applications)
         return
-    yield [one for one in applications if one.name not in (CORE, ROLLOUT)]
-    yield [one for one in applications if one.name in (CORE, ROLLOUT)]
+    yield [application for application in applications if application.name not in (CORE, ROLLOUT)]
+    yield [application for application in applications if application.name in (CORE, ROLLOUT)]
 
 
 def _until_all_run(names: Sequence[str], untouched: frozenset[str]) -> Iterator[int]:

@@ -17,7 +17,7 @@ LONGEST = 400  # characters
 def failure_of(application: ApplicationStatusOverview) -> str:
     """Why an application failed, which Serve tells of its deployments only."""
     deployments = application.deployments.values()
-    failed = (one.message for one in deployments if one.status == FAILED)
+    failed = (deployment.message for deployment in deployments if deployment.status == FAILED)
     return "; ".join(map(cause_in, failed)) or cause_in(application.message)
 
 

@@ -37,7 +37,7 @@ class Need(NamedTuple):
     asked_by: str
 
 
-class Part(NamedTuple):
+class ReadingPart(NamedTuple):
     """A part of a service, where it may run, and what it reads."""
 
     name: str
@@ -55,8 +55,8 @@ class Node:
 
     def may_run(self, actors: Actors) -> bool:
         """Whether a replica fits on the node, if nothing else is there."""
-        wanted = {"CPU": actors.num_cpus, "GPU": actors.num_gpus, **actors.resources}
-        return all(self.resources.get(name, 0.0) >= amount for name, amount in wanted.items() if amount)
+        needs = {"CPU": actors.num_cpus, "GPU": actors.num_gpus, **actors.resources}
+        return all(self.resources.get(name, 0.0) >= amount for name, amount in needs.items() if amount)
 
 
 class Look(NamedTuple):
@@ -70,10 +70,10 @@ class Look(NamedTuple):
 def check(served: ServedModels) -> None:
     """Raise `ConfigError` if a node of the cluster of this process lacks what a part that it may run needs."""
     parts, nodes = parts_of(served), _nodes()
-    asked = {node: {need.path for part in parts if node.may_run(part.actors) for need in part.needs} for node in nodes}
+    paths = {node: {need.path for part in parts if node.may_run(part.actors) for need in part.needs} for node in nodes}
     keys = served.config.ingress.keys
     digested = () if keys is None else (str(keys.file),)
-    looks = _looks({node: (sorted(paths), digested) for node, paths in asked.items() if paths})
+    looks = _looks({node: (sorted(files), digested) for node, files in paths.items() if files})
     complaints = [*missing(parts, looks), *_differing(digested, looks)]
     if not complaints:
         complaints = list(_unshared_traces(served.config, nodes))
@@ -81,24 +81,24 @@ def check(served: ServedModels) -> None:
         raise ConfigError("\n".join(["the nodes of the cluster lack what they would load:", *complaints]))
 
 
-def parts_of(served: ServedModels) -> list[Part]:
+def parts_of(served: ServedModels) -> list[ReadingPart]:
     """The parts of the service that read files, each with what it reads; models of the hub are no files."""
     config = served.config
     target = _model("target.model", config.target.model)
     keys = () if config.ingress.keys is None else (Need(str(config.ingress.keys.file), "ingress.keys.file"),)
     parts = [
-        Part("the target", config.target.actors, target),
-        Part("the ingress", config.ingress.actors, (*target, *keys)),
+        ReadingPart("the target", config.target.actors, target),
+        ReadingPart("the ingress", config.ingress.actors, (*target, *keys)),
         *(_pool(served, task, target) for task in served.drafts),
     ]
     if served.router is not None:
-        parts.append(Part("the router", config.router.actors, (Need(served.router, "bundle"),)))
+        parts.append(ReadingPart("the router", config.router.actors, (Need(served.router, "bundle"),)))
     if config.bundle is not None:
-        parts.append(Part("the rollout", Actors(num_cpus=0), (Need(str(bundle_root(config)), "bundle"),)))
+        parts.append(ReadingPart("the rollout", Actors(num_cpus=0), (Need(str(bundle_root(config)), "bundle"),)))
     return parts
 
 
-def missing(parts: Sequence[Part], looks: Mapping[Node, Look]) -> Iterator[str]:
+def missing(parts: Sequence[ReadingPart], looks: Mapping[Node, Look]) -> Iterator[str]:
     """A line per node and path that the node cannot read, with who needs it there."""
     own = version(PACKAGE)
     for node, look in looks.items():
@@ -132,17 +132,17 @@ def _fault(path: Path) -> str:
                 with file.open("rb"):
                     pass
     except OSError as error:
-        return _said(error)
+        return _text_of(error)
     return ""
 
 
-def _pool(served: ServedModels, task: str, target: tuple[Need, ...]) -> Part:
+def _pool(served: ServedModels, task: str, target: tuple[Need, ...]) -> ReadingPart:
     draft, directory = served.config.draft.model, served.drafts[task]
     needs = _model("draft.model", draft) if directory is None else (Need(directory, "bundle"),)
     if directory is not None:
         base = adapted_model(directory, locate(draft))
         needs += _model("draft.model", draft) if base == locate(draft) else (Need(base, "bundle"),)
-    return Part(f"the draft pool {task}", served.config.pool_actors(task), needs + target)
+    return ReadingPart(f"the draft pool {task}", served.config.pool_actors(task), needs + target)
 
 
 def _model(key: str, name: str) -> tuple[Need, ...]:
@@ -171,16 +171,16 @@ def _unshared_traces(config: ServiceConfig, nodes: Sequence[Node]) -> Iterator[s
             if fault:
                 yield f"- node {node.address}: {directory} (traces.directory): {fault}; every ingress writes there"
         if not any(faults.values()):
-            seen = _ask(dict.fromkeys(writers, (_seen, list(marks.values()))))
-            yield from unshared(directory, seen)
+            visible = _ask(dict.fromkeys(writers, (_visible, list(marks.values()))))
+            yield from unshared(directory, visible)
     finally:
         _ask({node: (_remove, mark) for node, mark in marks.items()})
 
 
-def unshared(directory: Path, seen: Mapping[Node, set[str]]) -> Iterator[str]:
+def unshared(directory: Path, visible: Mapping[Node, set[str]]) -> Iterator[str]:
     """A line if not every node sees the marks of all."""
-    if any(len(marks) < len(seen) for marks in seen.values()):
-        addresses = ", ".join(node.address for node in seen)
+    if any(len(marks) < len(visible) for marks in visible.values()):
+        addresses = ", ".join(node.address for node in visible)
         yield (
             f"- {directory} (traces.directory) is not one directory on the nodes {addresses}: put it on storage that "
             "they share, or a retraining learns from a part of the answers"
@@ -192,11 +192,11 @@ def _write(file: str) -> str:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         Path(file).touch()
     except OSError as error:
-        return _said(error)
+        return _text_of(error)
     return ""
 
 
-def _seen(files: Sequence[str]) -> set[str]:
+def _visible(files: Sequence[str]) -> set[str]:
     return {file for file in files if Path(file).exists()}
 
 
@@ -205,7 +205,7 @@ def _remove(file: str) -> None:
         Path(file).unlink()
 
 
-def _said(error: OSError) -> str:
+def _text_of(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
@@ -215,8 +215,8 @@ def _nodes() -> list[Node]:
     ]
 
 
-def _looks(asked: Mapping[Node, tuple[list[str], tuple[str, ...]]]) -> dict[Node, Look]:
-    return _ask({node: (look, *paths) for node, paths in asked.items()})
+def _looks(paths: Mapping[Node, tuple[list[str], tuple[str, ...]]]) -> dict[Node, Look]:
+    return _ask({node: (look, *arguments) for node, arguments in paths.items()})
 
 
 def _ask(calls: Mapping[Node, tuple[Any, ...]]) -> dict[Node, Any]:

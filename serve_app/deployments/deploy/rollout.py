@@ -22,6 +22,7 @@ from typing import Any
 from core.bundle import store
 from core.bundle.proven import is_proven, prove
 from core.errors import ConfigError
+from core.family import BUNDLE_DIR
 from core.rollout.events import (
     AllFollow,
     AnswerEnded,
@@ -42,7 +43,7 @@ from core.rollout.events import (
     Version,
 )
 from core.rollout.state import RolloutState, first_state, todo
-from core.rollout.step import Rules, step
+from core.rollout.step import RolloutRules, step
 from core.rollout.trial import FEWEST
 from serve_app.deployments.deploy.bundle_pools import PoolsNotRunning, end_all_but, start
 from serve_app.deployments.models.plan import FollowerReport, Plan
@@ -73,7 +74,7 @@ class Rollout:
         self._config, self._root = served.config, bundle_root(served.config)
         rollout = served.config.rollout
         self._every_s = rollout.every_s
-        self._rules = Rules(rollout.follow, rollout.canary, rollout.canary_answers, rollout.trial_answers)
+        self._rules = RolloutRules(rollout.follow, rollout.canary, rollout.canary_answers, rollout.trial_answers)
         self._key = f"taskspec-rollout-{deployment}"
         self._unstored = 0  # answers
         self._followers: dict[str, tuple[float, FollowerReport]] = {}
@@ -217,6 +218,8 @@ class Rollout:
         self._take(GoLiveEnded(store.live_version(self._root), error))
 
     def _prove(self, version: str) -> None:
+        if self._root == BUNDLE_DIR:  # package data, which no service writes to
+            return
         try:
             prove(self._root, version)
         except OSError as error:  # read-only, as that of an installed package may be: only a trial more some day

@@ -39,13 +39,13 @@ class ServedModels:
     version: str | None = None
     controls: Mapping[str, str | None] = field(default_factory=lambda: {GENERAL: None})
 
-    def key(self, task: str) -> DraftKey:
+    def draft_key(self, task: str) -> DraftKey:
         """The draft that serves the task."""
         return draft_key(task, self.drafts[task])
 
     def pool(self, task: str) -> str:
         """The application of the task's pool."""
-        return pool_application(self.key(task))
+        return pool_application(self.draft_key(task))
 
     @property
     def applications(self) -> set[str]:
@@ -63,8 +63,8 @@ def with_bundle(config: ServiceConfig) -> ServedModels:
     bundle = None if config.bundle is None else open_live(bundle_root(config)).bundle
     served = ServedModels(config) if bundle is None else _served(config, bundle)
     if idle := sorted(config.pools.keys() - served.drafts.keys()):
-        held = f"bundle {served.version} has {', '.join(served.drafts)}" if bundle else "no bundle is live"
-        _log.warning("pools: there is no task %s, so these pools are not started; %s", ", ".join(idle), held)
+        tasks = f"bundle {served.version} has {', '.join(served.drafts)}" if bundle else "no bundle is live"
+        _log.warning("pools: there is no task %s, so these pools are not started; %s", ", ".join(idle), tasks)
     return served
 
 

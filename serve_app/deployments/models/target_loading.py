@@ -63,9 +63,9 @@ def _target_pages(target: Target, path: Path) -> int:
 
 
 def _check_exact(model: CausalLM, device: str) -> None:
-    found = differing(model)
-    if found.differing:
+    report = differing(model)
+    if report.differing:
         raise ConfigError(
-            f"target.numerics: exact does not hold on {device}: at {found.differing} of {found.positions} positions "
+            f"target.numerics: exact does not hold on {device}: at {report.differing} of {report.positions} positions "
             "the logits depend on what else is in the pass.\nWrite numerics: fast; /v1/models reports it."
         )

@@ -102,7 +102,7 @@ class AnswerMetrics:
 
 def _entries(ledger: AnswerLedger, served: ServedModels) -> Iterator[tuple[Passes, TokenCounts]]:
     for line, counts in ledger.lines:
-        yield Passes(served.key(line.task), served.version or NONE, line.source or NONE), counts
+        yield Passes(served.draft_key(line.task), served.version or NONE, line.source or NONE), counts
 
 
 def _counter(name: str, *tags: str) -> metrics.Counter:

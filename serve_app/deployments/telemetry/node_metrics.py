@@ -20,12 +20,12 @@ async def cluster_metrics() -> str:
     addresses = await asyncio.to_thread(_addresses)
     async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
         texts = await asyncio.gather(*(_exported(client, address) for address in addresses))
-    told = [text for text in texts if text is not None]
-    if not told:
+    exported = [text for text in texts if text is not None]
+    if not exported:
         tried = ", ".join(addresses) or "there is none"
         raise Overloaded(f"no node of the Ray cluster tells its metrics ({tried})", retry_after_s=TRY_AGAIN)
     silent = (f"# {address} does not answer\n" for address, text in zip(addresses, texts, strict=True) if text is None)
-    return merged(told) + "".join(silent)
+    return merged(exported) + "".join(silent)
 
 
 def merged(texts: Iterable[str]) -> str:

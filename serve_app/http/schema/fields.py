@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
+Unsupported = dict[str, tuple[object, ...]]  # fields, each with the values that ask for nothing
+
 FIELD_ERROR = "field"  # type of the errors whose context names the field at fault
 NAME_SHOWN = 64  # characters of a client's string that a message repeats
 NEAR = 0.8  # difflib's ratio from which a name may be a slip of the pen; `max_length` for `max_tokens` has .6
@@ -33,7 +35,7 @@ class Fields(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=_document_ignored)
     ignored: ClassVar[frozenset[str]] = frozenset()
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {}
+    unsupported: ClassVar[Unsupported] = {}
 
     @classmethod
     @cache  # it is asked for every field of a body, and a body may have a hundred thousand

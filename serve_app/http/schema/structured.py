@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import pydantic_core
@@ -11,8 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from core.errors import InvalidRequest
 from core.grammar.building import of_choice, of_json_object, of_json_schema, of_lark, of_regex
-from serve_app.http.schema.fields import Fields, field_error
-from serve_app.http.schema.unsupported import Unsupported
+from serve_app.http.schema.fields import Fields, Unsupported, field_error
 from serve_app.http.schema.values import FAIL_FAST, TEXT, at_most
 
 INLINE_CHARACTERS = 2048  # of a grammar; longer ones are compiled in a thread
@@ -72,15 +72,11 @@ class StructuredOutputs(Fields):
     )
 
 
-Build = Callable[[Any, str], str]
-
-
 class GrammarField(NamedTuple):
-    """A field that asks for a grammar; `build` makes it of the value, and blames the field."""
+    """A field that asks for a grammar; `build` makes it, and blames the field of this name."""
 
-    field: str
-    value: Any
-    build: Build
+    name: str
+    build: Callable[[], str]
 
 
 class StructuredFields(Fields):
@@ -100,35 +96,33 @@ class StructuredFields(Fields):
         return self._grammar() if size < INLINE_CHARACTERS else await run_in_threadpool(self._grammar)
 
     def _grammar(self) -> str:
-        return next((entry.build(entry.value, entry.field) for entry in self._grammar_fields()), "")
+        return next((field.build() for field in self._grammar_fields()), "")
 
     @property
     def grammar_field(self) -> str:
         """The field that holds the answer to a grammar, also if that is one of calls."""
-        return next((entry.field for entry in self._grammar_fields()), "tools")
+        return next((field.name for field in self._grammar_fields()), "tools")
 
     def _grammar_fields(self) -> list[GrammarField]:
-        fields = _of_outputs(self._guided(), "guided_")
-        if self.structured_outputs is not None:
-            fields += _of_outputs(self.structured_outputs, "structured_outputs.")
-        if self.response_format is not None:
-            fields += _of_format(self.response_format)
-        return fields
-
-    def _guided(self) -> StructuredOutputs:
-        return StructuredOutputs(
+        guided = StructuredOutputs(
             json=self.guided_json,
             regex=self.guided_regex,
             choice=self.guided_choice,
             grammar=self.guided_grammar,
             whitespace_pattern=self.guided_whitespace_pattern,
         )
+        fields = _of_outputs(guided, "guided_")
+        if self.structured_outputs is not None:
+            fields += _of_outputs(self.structured_outputs, "structured_outputs.")
+        if self.response_format is not None:
+            fields += _of_format(self.response_format)
+        return fields
 
     @model_validator(mode="after")
     def _one_grammar(self) -> StructuredFields:
-        fields = [entry.field for entry in self._grammar_fields()]
-        if len(fields) > 1:
-            raise field_error(fields[1].partition(".")[0], f"'{fields[0]}' and '{fields[1]}' cannot be had together")
+        names = [field.name for field in self._grammar_fields()]
+        if len(names) > 1:
+            raise field_error(names[1].partition(".")[0], f"'{names[0]}' and '{names[1]}' cannot be had together")
         return self
 
 
@@ -146,35 +140,31 @@ def _parsed(schema: dict[str, Any] | str, field: str) -> dict[str, Any]:
 
 
 def _of_format(form: ResponseFormat) -> list[GrammarField]:
-    def of_schema(schema: JsonSchemaFormat, field: str) -> str:
-        return of_json_schema(schema.schema_, field, strict=schema.strict)
-
-    if form.json_schema is not None:
-        return [GrammarField("response_format.json_schema.schema", form.json_schema, of_schema)]
-    return [GrammarField("response_format", form, _of_any_object)] if form.type == "json_object" else []
+    if (schema := form.json_schema) is not None:
+        name = "response_format.json_schema.schema"
+        return [GrammarField(name, lambda: of_json_schema(schema.schema_, name, strict=schema.strict))]
+    name = "response_format"
+    return [GrammarField(name, lambda: of_json_object(name))] if form.type == "json_object" else []
 
 
 def _of_outputs(outputs: StructuredOutputs, prefix: str) -> list[GrammarField]:
-    def of_schema(schema: dict[str, Any] | str, field: str) -> str:
-        return of_json_schema(_parsed(schema, field), field, whitespace=whitespace())
-
-    def of_any_object(_: bool, field: str) -> str:
-        return of_json_object(field, whitespace())
-
     def whitespace() -> str | None:
         if (pattern := outputs.whitespace_pattern) is not None:
             of_regex(pattern, f"{prefix}whitespace_pattern")
         return pattern
 
-    kinds: list[tuple[str, Any, Build]] = [
-        ("json", outputs.json_, of_schema),
-        ("json_object", outputs.json_object or None, of_any_object),
-        ("regex", outputs.regex, of_regex),
-        ("choice", outputs.choice, of_choice),
-        ("grammar", outputs.grammar, of_lark),
+    def of_schema(schema: dict[str, Any] | str, name: str) -> str:
+        return of_json_schema(_parsed(schema, name), name, whitespace=whitespace())
+
+    builds: dict[str, tuple[Any, Callable[[Any, str], str]]] = {
+        "json": (outputs.json_, of_schema),
+        "json_object": (outputs.json_object or None, lambda _, name: of_json_object(name, whitespace())),
+        "regex": (outputs.regex, of_regex),
+        "choice": (outputs.choice, of_choice),
+        "grammar": (outputs.grammar, of_lark),
+    }
+    return [
+        GrammarField(prefix + name, partial(build, value, prefix + name))
+        for name, (value, build) in builds.items()
+        if value is not None
     ]
-    return [GrammarField(prefix + name, value, build) for name, value, build in kinds if value is not None]
-
-
-def _of_any_object(_: ResponseFormat, field: str) -> str:
-    return of_json_object(field)

@@ -5,7 +5,7 @@ A request with such a value is served; with any other it is refused, and the fie
 
 from __future__ import annotations
 
-Unsupported = dict[str, tuple[object, ...]]
+from serve_app.http.schema.fields import Unsupported
 
 GENERATION: Unsupported = {
     **dict.fromkeys(("use_beam_search", "early_stopping"), (False,)),

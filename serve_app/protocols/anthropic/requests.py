@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from serve_app.http.schema.fields import Fields, field_error
+from serve_app.http.schema.fields import Fields, Unsupported, field_error
 from serve_app.http.schema.messages import Effort
 from serve_app.http.schema.requests import SpeculationFields
 from serve_app.http.schema.tools import MAX_TOOLS
@@ -17,7 +17,7 @@ from serve_app.protocols.translation import known_types
 
 class ToolParam(Fields):
     ignored = frozenset({"cache_control", "eager_input_streaming", "input_examples"})
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {"allowed_callers": (["direct"],), "defer_loading": (False,)}
+    unsupported: ClassVar[Unsupported] = {"allowed_callers": (["direct"],), "defer_loading": (False,)}
 
     type: Literal["custom"] = Field("custom", description="Anthropic's own tools are not supported.")
     name: str
@@ -66,7 +66,7 @@ class PromptFields(Fields):
         | {"betas", "anthropic_beta", "anthropic_version", "billing_policy", "fallbacks", "fallback_credit_token"}
         | {"user_profile_id", "workspace_id"}
     )
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {
+    unsupported: ClassVar[Unsupported] = {
         "container": (),
         "mcp_servers": ([],),
         "compaction": (),

@@ -1,7 +1,7 @@
 """The OpenAI protocol: `/v1/models`, `/v1/completions` and `/v1/chat/completions`, whole and streamed.
 
-Of vLLM's protocol it has `/tokenize`, `/detokenize`, `/tokenizer_info`, `/health`, `/metrics`, `/version`, and the
-fields that need no other engine; those paths are in `serve_app.api`.
+The bodies of requests are the core's (`serve_app.http.schema`), with the fields of vLLM's that need no other engine;
+`bodies` has what is sent, `writers` make it of the pieces of an answer, and `logprobs` those of answers and prompts.
 
 A request body is checked field by field and becomes `GenerationRequest`s; committed runs become text, logprobs and
 usage. Clients of OpenAI's API work unchanged. TaskSpec adds:

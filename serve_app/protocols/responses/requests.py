@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
-from serve_app.http.schema.fields import Fields, field_error
+from serve_app.http.schema.fields import Fields, Unsupported, field_error
 from serve_app.http.schema.requests import SpeculationFields
 from serve_app.http.schema.tools import MAX_TOOLS
 from serve_app.http.schema.values import FAIL_FAST, PARTS, TEXT, at_most
@@ -20,10 +20,9 @@ LOGPROBS = "message.output_text.logprobs"  # all else that `include` may name is
 
 class FunctionTool(Fields):
     ignored = frozenset({"output_schema"})
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {
+    unsupported: ClassVar[Unsupported] = {
         "allowed_callers": (["direct"],),
-        "async": (False,),
-        "defer_loading": (False,),
+        **dict.fromkeys(("async", "defer_loading"), (False,)),
     }
 
     type: Literal["function"] = Field(description="Built-in tools are not supported.")
@@ -71,7 +70,7 @@ ToolChoice = Annotated[
 
 
 class TextFields(Fields):
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {"verbosity": ("medium",)}
+    unsupported: ClassVar[Unsupported] = {"verbosity": ("medium",)}
 
     format: dict[str, Any] | None = Field(
         None, description="{type: text}, {type: json_object} or {type: json_schema, name, schema, strict}."
@@ -91,13 +90,13 @@ class ResponsesRequest(Fields):
         {"user", "service_tier", "safety_identifier", "access_programs", "image", "stream_options", "max_tool_calls"}
         | {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "client_metadata"}
     )
-    unsupported: ClassVar[dict[str, tuple[object, ...]]] = {
+    unsupported: ClassVar[Unsupported] = {
         "top_logprobs": (0,),
         "truncation": ("disabled",),
         "moderation": (),
         "context_management": ([],),
     }
-    of_state: ClassVar[dict[str, tuple[object, ...]]] = {
+    of_state: ClassVar[Unsupported] = {
         "previous_response_id": (),
         "conversation": (),
         "prompt": (),

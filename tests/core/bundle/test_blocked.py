@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.bundle.manifest import Manifest
-from core.bundle.store import block, blocked, go_live, list_bundles, live_version, open_live, prune, rollback
+from core.bundle.store import block, blocked, go_live, list_bundles, live_version, open_live, prune
 from core.errors import ConfigError
 from tests.core.bundle.bundles import publish_adapters
 
@@ -76,7 +76,6 @@ def test_a_list_of_blocked_ones_that_cannot_be_read_blocks_none_and_is_not_writt
         lambda: block(root, first.version, "worse"),
         lambda: go_live(root, first.version),
         lambda: prune(root, keep=1),
-        lambda: rollback(root, "math", first.version, "worse"),
     ):
         with pytest.raises(ConfigError, match=r"blocked\.json does not say which bundles are blocked: .* or delete it"):
             write()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from core.bundle import store as bundle
 from core.bundle.manifest import Evidence, Manifest
-from core.bundle.store import Winner, diff, list_bundles, open_live, prune, publish, rollback, show
+from core.bundle.store import Winner, diff, list_bundles, open_live, prune, publish, show
 from core.errors import ConfigError
 from tests.core.bundle.bundles import NAMES, adapter, content, killed_writers, publish_adapters
 from tests.examples import examples
@@ -91,7 +91,7 @@ def test_what_later_formats_added_does_not_change_the_version_of_older_bundles(t
     assert newer.version != publish(root, winners, router=None, **NAMES).version
 
 
-def test_the_centroids_are_a_part_that_a_rollback_keeps_and_older_bundles_lack(tmp_path: Path) -> None:
+def test_the_centroids_are_a_part_that_pruning_keeps_and_older_bundles_lack(tmp_path: Path) -> None:
     root = tmp_path / "root"
     old = publish_adapters(root, tmp_path, 1)
     assert bundle.centroids(root, old.version) is None
@@ -103,12 +103,11 @@ def test_the_centroids_are_a_part_that_a_rollback_keeps_and_older_bundles_lack(t
     winners = {"math": Winner(directory=None, decision="general", reason="")}
     new = publish(root, winners, router=None, **NAMES, centroids=adapter(tmp_path / "centroids", 7))
     assert new.version != publish(root, winners, router=None, **NAMES).version
-    publish(root, winners, router=None, **NAMES, centroids=tmp_path / "centroids")
-    back = rollback(root, "math", old.version, "worse")
-    prune(root, keep=1)
-    kept = bundle.centroids(root, back.version)
-    assert kept is not None
-    assert content(kept) == content(tmp_path / "centroids") == served(root).parts[kept.name]
+    again = publish(root, winners, router=None, **NAMES, centroids=tmp_path / "centroids")
+    assert prune(root, keep=1)
+    part = bundle.centroids(root, again.version)
+    assert part is not None
+    assert content(part) == content(tmp_path / "centroids") == served(root).parts[part.name]
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
@@ -153,37 +152,6 @@ def test_a_score_that_is_no_number_is_refused(tmp_path: Path) -> None:
 def test_whole_scores_give_the_version_they_are_read_with(tmp_path: Path) -> None:
     winner = Winner(directory=None, decision="general", reason="", scores={"task": 1})
     assert publish(tmp_path, {"math": winner}, router=None, **NAMES) == served(tmp_path)
-
-
-def test_one_task_rolls_back(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    old, new = (publish_adapters(root, tmp_path, number) for number in (1, 2))
-    back = rollback(root, "math", old.version, "acceptance fell")
-    assert served(root) == back
-    assert back.slots["math"].part == old.slots["math"].part != new.slots["math"].part
-    assert (back.slots["math"].decision, back.slots["math"].reason) == (
-        "rollback",
-        f"as in {old.version}: acceptance fell",
-    )
-    assert back.parts == old.parts
-    assert [change.what for change in diff(root, new.version, back.version)] == ["task math"]
-
-
-def test_what_cannot_be_rolled_back_leaves_all_as_it_is(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    old, new = (publish_adapters(root, tmp_path, number) for number in (1, 2))
-    with pytest.raises(ConfigError, match="no task 'chess'; it has code, general, math"):
-        rollback(root, "chess", old.version, "")
-    with pytest.raises(ConfigError, match=new.version):
-        rollback(root, "math", "0" * 16, "")
-    file = file_of(root, old.slots["math"].part)
-    file.write_bytes(b"")
-    with pytest.raises(ConfigError, match=str(file)):
-        rollback(root, "math", old.version, "")
-    other = publish(root, {}, router=None, **NAMES | {"draft": "another"})
-    with pytest.raises(ConfigError, match="another target, draft"):
-        rollback(root, "math", new.version, "")
-    assert served(root) == other
 
 
 def test_bundles_are_listed_newest_first_with_the_one_that_is_live(tmp_path: Path) -> None:
@@ -241,7 +209,7 @@ def test_a_corrupt_part_is_not_served_and_says_why(tmp_path: Path) -> None:
     assert part is not None
     [problem] = live.problems
     assert (problem.file, problem.expected) == (str(file), new.parts[part][file.name])
-    assert problem.found == content(file.parent)[file.name]
+    assert problem.actual == content(file.parent)[file.name]
     assert [one.version for one in list_bundles(root) if one.live] == [old.version]
 
 
@@ -254,7 +222,7 @@ def test_missing_and_added_files_are_named(tmp_path: Path, caplog: pytest.LogCap
     added.write_bytes(b"")
     live = open_live(root)
     assert live.bundle is None
-    found = {problem.file: (problem.expected, problem.found) for problem in live.problems}
+    found = {problem.file: (problem.expected, problem.actual) for problem in live.problems}
     assert found.keys() == {str(missing), str(added)}
     assert found[str(missing)][1] == "No such file or directory"
     assert found[str(added)] == ("no such file", "one")

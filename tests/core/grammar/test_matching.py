@@ -13,8 +13,8 @@ from tokenizers import Tokenizer as RawTokenizer
 
 from core.errors import InvalidRequest
 from core.grammar.building import of_choice, of_json_schema, of_regex
+from core.grammar.grammar_tokenizer import grammar_tokenizer
 from core.grammar.matching import REMEMBERED, Grammars
-from core.grammar.spelling import grammar_tokenizer
 from tests.core.grammar.test_building import FIELD, PERSON, grammars, tokenizer
 from tests.core.toy_tokenizer import EOS, byte_fallback, byte_level
 

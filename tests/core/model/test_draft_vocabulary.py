@@ -1,5 +1,8 @@
 """Draft vocabularies: their file, what is refused of it, and drafts whose head was cut to them."""
 
+# mypy: disable-error-code="attr-defined"
+# What a decoder keeps for itself is looked at.
+
 from __future__ import annotations
 
 import json

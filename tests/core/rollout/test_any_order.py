@@ -29,7 +29,7 @@ from core.rollout.events import (
     Version,
 )
 from core.rollout.state import Canary, GoingBack, Steady, Trial, first_state, todo
-from core.rollout.step import UNDRAFTED, Rules, step
+from core.rollout.step import UNDRAFTED, RolloutRules, step
 from core.rollout.trial import FEWEST, JudgedAnswer
 
 VERSIONS = ("a", "b", "c")
@@ -58,7 +58,7 @@ class Directory:
 class World:
     """A service, its directory, which others change too, and the effects that are under way."""
 
-    def __init__(self, first: Version, rules: Rules) -> None:
+    def __init__(self, first: Version, rules: RolloutRules) -> None:
         self.rules = rules
         self.directory = Directory(first)
         self.state = self.stored = first_state(release(first), first)
@@ -209,7 +209,7 @@ MOVES: list[Move] = [
     st.lists(st.sampled_from(MOVES), min_size=40, max_size=40),
 )
 def test_in_any_order(first: Version, following: tuple[bool, float], moves: list[Move]) -> None:
-    world = World(first, Rules(*following, canary_answers=20, trial_answers=30))
+    world = World(first, RolloutRules(*following, canary_answers=20, trial_answers=30))
     for move, arguments in moves:
         move(world, *arguments)
     for _ in range(8):

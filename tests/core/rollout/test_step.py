@@ -22,15 +22,15 @@ from core.rollout.events import (
     Started,
 )
 from core.rollout.state import GoingBack, RolloutState, first_state, todo
-from core.rollout.step import UNDRAFTED, Rules, step
+from core.rollout.step import UNDRAFTED, RolloutRules, step
 from core.rollout.trial import FEWEST, JudgedAnswer
 
-RULES = Rules(canary=0.1, canary_answers=20, trial_answers=50)
+RULES = RolloutRules(canary=0.1, canary_answers=20, trial_answers=50)
 A, B = Release("a", "router"), Release("b", "router")
 GOOD, BAD = JudgedAnswer("math", 10, 8), JudgedAnswer("math", 10, 1)
 
 
-def after(state: RolloutState, *events: Event, rules: Rules = RULES) -> tuple[RolloutState, list[Effect]]:
+def after(state: RolloutState, *events: Event, rules: RolloutRules = RULES) -> tuple[RolloutState, list[Effect]]:
     """The state after these events, and all effects that began with them."""
     begun = list[Effect]()
     for event in events:
@@ -39,7 +39,7 @@ def after(state: RolloutState, *events: Event, rules: Rules = RULES) -> tuple[Ro
     return state, begun
 
 
-def canary(live: str = "b", *, rules: Rules = RULES, force: bool = False) -> RolloutState:
+def canary(live: str = "b", *, rules: RolloutRules = RULES, force: bool = False) -> RolloutState:
     """A service of `a`, which has a reference, with `b` as a canary."""
     answers = [AnswerEnded("a", GOOD)] * FEWEST
     deploy = Deploy("b", 0.1, force, live, proven=False, blocked="worse" if force else None)
@@ -50,7 +50,7 @@ def canary(live: str = "b", *, rules: Rules = RULES, force: bool = False) -> Rol
 
 @pytest.mark.parametrize("follow", [True, False])
 def test_a_canary_that_another_service_blocked_ends_here_too(follow: bool) -> None:
-    rules = Rules(follow=follow)
+    rules = RolloutRules(follow=follow)
     looked = Looked("a", proven=True, blocked={"b": "worse elsewhere"})
     state, effects = after(canary(rules=rules), looked, rules=rules)
     assert (state.name, state.split.served, effects) == ("steady", "a", [Prove("a")])

@@ -38,6 +38,7 @@ def outcome(references: ByTask, means: Mapping[str, float], count: int, rng: np.
     return None
 
 
+@pytest.mark.thorough
 def test_a_bundle_that_is_as_good_is_rolled_back_no_more_often_than_stated() -> None:
     """200 trials of 1,000 answers, looked at after every one, held to references of 90 to 900 answers."""
     rng, trials = np.random.default_rng(1), 200

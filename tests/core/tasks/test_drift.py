@@ -65,22 +65,22 @@ def test_a_task_that_appears_is_raised_by_name_with_its_shares() -> None:
         drift = measure(answers(500, rng, without), answers(500, rng, (0.3, 0.2, 0.3, 0.1, 0.08, 0.02)))
         assert drift.mix is not None
         assert drift.mix > Limits().index
-        assert drift.found[0].startswith(f"task mix {drift.mix:.2f}: `chat` ")
-        assert drift.verdict == "; ".join(drift.found)
+        assert drift.findings[0].startswith(f"task mix {drift.mix:.2f}: `chat` ")
+        assert drift.verdict == "; ".join(drift.findings)
 
 
 def test_prompts_unlike_all_tasks_are_raised() -> None:
     drift = raised(1, farther=0.15)
     assert drift.distance is not None
     assert drift.distance > Limits().index
-    assert drift.found[0].startswith(f"distance to the nearest task {drift.distance:.2f}: median 0.")
+    assert drift.findings[0].startswith(f"distance to the nearest task {drift.distance:.2f}: median 0.")
     assert drift.mix is not None
     assert drift.mix < Limits().index
 
 
 def test_the_task_whose_acceptance_fell_is_named_with_its_interval() -> None:
     drift = raised(2, count=500, rates=(0.5, 0.25, 0.2, 0.6, 0.5, 0.1))
-    [found] = drift.found
+    [found] = drift.findings
     assert found.startswith("acceptance of `code` 0.")
     assert drift.acceptance == pytest.approx(0.15, abs=0.05)
     low, high = (float(word) for word in found.rpartition("(")[2].rstrip(")").split(" to "))

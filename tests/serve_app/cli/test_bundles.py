@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.bundle.manifest import Manifest
-from core.bundle.store import publish, rollback
+from core.bundle.store import Winner, publish
 from core.tasks.identity import TaskCentroids
 from serve_app import operations
 from serve_app.cli.main import main
@@ -111,9 +111,10 @@ def tasks_published(directory: Path, tasks: dict[str, tuple[float, float]]) -> s
     return publish(directory / "bundles", {}, router=None, **NAMES, centroids=centroids).version
 
 
-def test_a_rolled_back_slot_is_shown_with_its_reason(tmp_path: Path, published: list[Manifest], bundles: Any) -> None:
-    back = rollback(tmp_path / "bundles", "math", published[0].version, "[worse] in service")
-    assert "[worse] in service" in " ".join(bundles("show", back.version)[1].split())
+def test_a_slot_is_shown_with_its_reason(tmp_path: Path, bundles: Any) -> None:
+    winners = {"math": Winner(directory=None, decision="general", reason="[worse] in service")}
+    version = publish(tmp_path / "bundles", winners, router=None, **NAMES).version
+    assert "[worse] in service" in " ".join(bundles("show", version)[1].split())
 
 
 @pytest.mark.parametrize("command", [("show", "0" * 16), ("diff", "0" * 16, "1" * 16)])

@@ -17,7 +17,7 @@ from core.smollm2 import demo_prompts
 from serve_app.client import AS_ROUTED, Answer, BadAnswer, Client
 from serve_app.config import ServiceConfig, load_config
 from serve_app.demo import run
-from serve_app.demo.questions import Question, questions
+from serve_app.demo.questions import DemoPrompt, questions
 from serve_app.demo.run import Demo, report, summary
 from serve_app.demo.table import DemoTable, Outcome
 from serve_app.deployments.models.served_models import ServedModels
@@ -39,7 +39,7 @@ def outcome(task: str, runs: list[int], proposed: int, accepted: int, *, routed:
     tokens = list(range(sum(runs)))
     ones = [1] * len(tokens)
     return Outcome(
-        Question(task, f"a prompt of {task}", 0.0, 1),
+        DemoPrompt(task, f"a prompt of {task}", 0.0, 1),
         answer(tokens, ones, 2, 1, routed),
         {
             "general": answer(tokens, ones, proposed, 0, "general"),
@@ -237,7 +237,7 @@ def test_an_answer_that_is_none_is_an_error(broken: ThreadingHTTPServer, status:
 
     async def ask() -> Answer:
         async with Client(f"http://127.0.0.1:{broken.server_port}/v1") as client:
-            return await client.ask(Question("math", "What is 1 + 1?", 0.0, 1).body("model", AS_ROUTED))
+            return await client.ask(DemoPrompt("math", "What is 1 + 1?", 0.0, 1).body("model", AS_ROUTED))
 
     with pytest.raises(BadAnswer, match=told):
         asyncio.run(ask())

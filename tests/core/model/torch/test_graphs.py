@@ -4,6 +4,9 @@ Here a recording is the function itself, called again: as a CUDA graph, it reads
 value that goes by them stays what it was then. That its kernels can be recorded is for a GPU to show.
 """
 
+# mypy: disable-error-code="attr-defined"
+# What a decoder keeps for itself is looked at.
+
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,8 @@
 """A row's product keeps its bits whatever the number of rows, also where only plain kernels exist."""
 
+# mypy: disable-error-code="attr-defined"
+# What a decoder keeps for itself is looked at.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

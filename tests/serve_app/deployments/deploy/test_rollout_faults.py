@@ -16,6 +16,7 @@ from core.bundle import store
 from core.errors import ConfigError
 from core.rollout.trial import ALL, FEWEST
 from serve_app.deployments.deploy import bundle_pools, rollout
+from tests.core.bundle.bundles import content
 from tests.serve_app.deployments.deploy.rollout_place import PATIENCE, Place, on_trial
 
 
@@ -164,6 +165,18 @@ async def test_a_cluster_that_keeps_nothing_for_now_loses_no_answers(
     await place.told(place.first, FEWEST * 2)
     await place.deploy(place.second)
     assert (place.serving(), place.rollout.report().references[ALL].answers) == ((place.second, "trial"), FEWEST * 2)
+
+
+async def test_a_service_of_the_shipped_bundle_writes_nothing_into_the_package(
+    make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make()
+    (place.root / "proven" / place.first).unlink()
+    monkeypatch.setattr(rollout, "BUNDLE_DIR", place.root)
+    before = content(place.root)
+    place.restart(place.first, "again")
+    await place.look()
+    assert (place.serving(), content(place.root)) == ((place.first, "steady"), before)
 
 
 async def test_a_directory_that_takes_no_notes_serves_all_the_same(make: Callable[..., Place]) -> None:

@@ -14,7 +14,19 @@ from pydantic import TypeAdapter
 from core.tools.answer import AnswerDelta, CallPart, joined
 from serve_app.protocols.anthropic.bodies import MessageBody
 from serve_app.protocols.anthropic.writer import MessageWriter
-from tests.serve_app.deltas import ANSWER, ARGUMENTS, INTERLEAVED, USAGE, WRITTEN, cuts, pieces, read, sender, written
+from tests.serve_app.deltas import (
+    ANSWER,
+    ARGUMENTS,
+    INTERLEAVED,
+    USAGE,
+    WRITTEN,
+    cuts,
+    named_events,
+    pieces,
+    read,
+    sender,
+    written,
+)
 from tests.serve_app.scripted import ScriptedService
 
 EVENT = TypeAdapter[Any](RawMessageStreamEvent)
@@ -37,11 +49,7 @@ def whole(deltas: list[AnswerDelta], finish_reason: str = "stop") -> MessageBody
 
 
 def told(body: bytes) -> list[Any]:
-    """The events of a stream, each as the client's strict types have it."""
-    blocks = [block.split("\n") for block in body.decode().split("\n\n") if block]
-    for name, data in blocks:
-        assert name == f"event: {json.loads(data.removeprefix('data: '))['type']}"
-    return [EVENT.validate_json(data.removeprefix("data: ")) for _, data in blocks]
+    return named_events(body, EVENT)
 
 
 def shown(blocks: list[Any]) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import openai
@@ -16,7 +15,18 @@ from serve_app.protocols.responses.bodies import ResponseBody
 from serve_app.protocols.responses.requests import ResponsesRequest
 from serve_app.protocols.responses.translation import translated
 from serve_app.protocols.responses.writer import ResponseWriter
-from tests.serve_app.deltas import ANSWER, ARGUMENTS, INTERLEAVED, USAGE, WRITTEN, cuts, pieces, sender, written
+from tests.serve_app.deltas import (
+    ANSWER,
+    ARGUMENTS,
+    INTERLEAVED,
+    USAGE,
+    WRITTEN,
+    cuts,
+    named_events,
+    pieces,
+    sender,
+    written,
+)
 from tests.serve_app.scripted import ScriptedService
 
 EVENT = TypeAdapter[Any](ResponseStreamEvent)
@@ -34,11 +44,7 @@ def whole(deltas: list[AnswerDelta], finish_reason: str = "stop") -> ResponseBod
 
 
 def told(body: bytes) -> list[Any]:
-    """The events of a stream, each as the client's strict types have it."""
-    blocks = [block.split("\n") for block in body.decode().split("\n\n") if block]
-    for name, data in blocks:
-        assert name == f"event: {json.loads(data.removeprefix('data: '))['type']}"
-    return [EVENT.validate_json(data.removeprefix("data: ")) for _, data in blocks]
+    return named_events(body, EVENT)
 
 
 def contents(items: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""How text that a grammar holds is spelled: with ordinary tokens, also where it is the name of a special one.
+"""The tokenizer of grammars: their text is ordinary tokens, also where it is the name of a special one.
 
 llguidance would spell it as a prompt is read, in which the name of a special token is that token. But an answer with
 such a token has no text there, or ends. A grammar means a special token only where it names one, as in `<[7]>`.
