@@ -7,7 +7,7 @@ import asyncio
 import httpx2 as httpx
 import pytest
 
-from serve_app.deployments.answer.door import LONGEST
+from serve_app.deployments.answer.admission import MAX_WAIT
 from tests.service.conftest import Service, chat
 
 pytestmark = pytest.mark.cluster
@@ -23,7 +23,7 @@ def test_requests_beyond_the_queue_are_told_to_come_back(service: Service) -> No
     assert len(turned_away) >= MORE // 4  # others get in because answers have ended
     assert {response.status_code for response in responses} == {200, 503}
     for response in turned_away:
-        assert 1 <= int(response.headers["retry-after"]) <= LONGEST
+        assert 1 <= int(response.headers["retry-after"]) <= MAX_WAIT
         assert response.json()["error"]["code"] == "overloaded"
     service.frees_everything()
 

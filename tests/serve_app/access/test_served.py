@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from serve_app.access.key_file import add, revoke
-from serve_app.local_cluster import CLUSTERS, running_services
+from serve_app.local_cluster import running_services
+from serve_app.ray_private import CLUSTERS
 from tests.eventually import PATIENCE, eventually
 from tests.serve_app.clients import H2C, raw_post
 from tests.serve_app.command import Command
