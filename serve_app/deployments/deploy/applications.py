@@ -28,7 +28,7 @@ def core_application(served: ServedModels) -> Application:
     verifier = deployment(
         TargetVerifier,
         config.target.actors,
-        max_ongoing_requests=config.target.max_sessions,  # and the queue is bounded at the ingress' door
+        max_ongoing_requests=config.target.max_sessions,  # and `Admission` bounds the queue at the ingress
         request_router_config={"request_router_class": VerifierRouter},
         environment={} if config.target.threads == 1 else TEAM,
     ).bind(config)
