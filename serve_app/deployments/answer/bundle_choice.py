@@ -63,7 +63,8 @@ class BundleChoice:
         """An answer is over, and this is what the target said of its drafts; nothing if none proposed."""
         serving.running -= 1
         if self._rollout is not None and speculative:
-            self._untold.extend((serving.version, answer) for answer in answers or [None])
+            undrafted: list[JudgedAnswer | None] = [None]
+            self._untold.extend((serving.version, answer) for answer in answers or undrafted)
         self._forget()
 
     def talk(self) -> None:

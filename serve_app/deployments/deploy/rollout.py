@@ -173,7 +173,9 @@ class Rollout:
 
     async def _start(self, version: Version, others: tuple[Version, ...]) -> None:
         try:
-            served = self._models.get(version) or await asyncio.to_thread(with_version, self._config, str(version))
+            served = self._models.get(version)
+            if served is None:
+                served = await asyncio.to_thread(with_version, self._config, str(version))
             await self._run_pools(served)
             for other in others:
                 with suppress(PoolsNotRunning):  # answers without drafts are slower and as good
