@@ -66,9 +66,8 @@ class BlockingEnded:
 
 @dataclass(frozen=True)
 class GoLiveEnded:
-    """A version was made live in the directory, or could not be; `live` is the one that is now."""
+    """A version was made live in the directory, or need not be any more, or could not be."""
 
-    live: Version
     error: str | None = None
 
 

@@ -156,7 +156,7 @@ def _not_started(state: RolloutState, event: NotStarted) -> RolloutState:
 
 
 def _gone_live(state: RolloutState, event: GoLiveEnded) -> RolloutState:
-    entry, state = state.going_live, replace(state, going_live=None, live=event.live)
+    entry, state = state.going_live, replace(state, going_live=None)
     if entry is None or event.error is None:
         return state
     state = replace(state, last=f"failed: {event.error}")

@@ -17,31 +17,15 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from core.bundle import store
 from core.bundle.proven import is_proven, prove
 from core.errors import ConfigError
 from core.family import BUNDLE_DIR
-from core.rollout.events import (
-    AllFollow,
-    AnswerEnded,
-    Block,
-    BlockingEnded,
-    Deploy,
-    Effect,
-    EndOthers,
-    Event,
-    GoLive,
-    GoLiveEnded,
-    Looked,
-    NotStarted,
-    Prove,
-    Release,
-    Start,
-    Started,
-    Version,
-)
+from core.rollout import events
+from core.rollout.events import Effect, Event, Release, Version
 from core.rollout.state import RolloutState, first_state, todo
 from core.rollout.step import RolloutRules, step
 from core.rollout.trial import FEWEST
@@ -96,7 +80,7 @@ class Rollout:
         self._resume()
         self._followers[report.replica] = time.monotonic(), report
         for version, answer in report.answers:
-            self._take(AnswerEnded(version, answer))
+            self._take(events.AnswerEnded(version, answer))
         return None if report.plan == self._plan.number else self._plan
 
     async def deploy(self, version: str, share: float, force: bool) -> str:
@@ -107,7 +91,7 @@ class Rollout:
         """
         self._resume()
         live, reason = store.live_version(self._root), store.blocked(self._root).get(version)
-        self._take(Deploy(version, share, force, live, is_proven(self._root, version), reason))
+        self._take(events.Deploy(version, share, force, live, is_proven(self._root, version), reason))
         return self._state.last
 
     def report(self) -> RolloutReport:
@@ -134,9 +118,9 @@ class Rollout:
             self._looked_at = now
             live = store.live_version(self._root)
             proven = live is not None and is_proven(self._root, live)
-            self._take(Looked(live, proven, store.blocked(self._root)))
+            self._take(events.Looked(live, proven, store.blocked(self._root)))
         if self._all_follow() and now >= self._end_from:
-            self._take(AllFollow())
+            self._take(events.AllFollow())
 
     def _resume(self) -> None:
         """Perform what the replica before left under way, which needs the event loop."""
@@ -152,7 +136,7 @@ class Rollout:
         if self._state.split != before.split:
             served, candidate, share = self._state.split
             self._plan = Plan(time.time_ns(), self._models[served], self._models[candidate] if share else None, share)
-        counted = isinstance(event, AnswerEnded) and not effects and self._state.last == before.last
+        counted = isinstance(event, events.AnswerEnded) and not effects and self._state.last == before.last
         self._unstored += counted
         if self._unstored >= FEWEST or (self._state != before and not counted):
             self._store()
@@ -170,15 +154,15 @@ class Rollout:
     def _perform(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             match effect:
-                case Start(version, others):
+                case events.Start(version, others):
                     self._begin(self._start(version, others))
-                case Block(version, reason):
+                case events.Block(version, reason):
                     self._begin(self._block(version, reason))
-                case GoLive(version, instead_of):
+                case events.GoLive(version, instead_of):
                     self._begin(self._go_live(version, instead_of))
-                case Prove(version):
+                case events.Prove(version):
                     self._prove(version)
-                case EndOthers() if self._ending is None or self._ending.done():
+                case events.EndOthers() if self._ending is None or self._ending.done():
                     self._ending = self._begin(end_all_but(self._plan.applications))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -199,10 +183,10 @@ class Rollout:
             reason = store.blocked(self._root).get(str(version))
         except Exception as error:  # whatever Serve or the disk raises, the service goes on with what it has
             logger.warning("bundle %s does not start", version, exc_info=True)
-            self._take(NotStarted(version, str(error), final=isinstance(error, ConfigError | PoolsNotRunning)))
+            self._take(events.NotStarted(version, str(error), final=isinstance(error, ConfigError | PoolsNotRunning)))
             return
         self._models[version] = served
-        self._take(Started(Release(version, served.router), reason))
+        self._take(events.Started(Release(version, served.router), reason))
 
     async def _run_pools(self, served: ServedModels) -> None:
         """None is being ended meanwhile, so those of the plan need not be waited for."""
@@ -211,13 +195,10 @@ class Rollout:
         await start(served, self._plan.applications)
 
     async def _block(self, version: str, reason: str) -> None:
-        self._take(BlockingEnded(await _error_of(store.block, self._root, version, reason)))
+        self._take(events.BlockingEnded(await _error_of(store.block, self._root, version, reason)))
 
     async def _go_live(self, version: str, instead_of: Version) -> None:
-        error = None
-        if store.live_version(self._root) == instead_of:
-            error = await _error_of(store.go_live, self._root, version)
-        self._take(GoLiveEnded(store.live_version(self._root), error))
+        self._take(events.GoLiveEnded(await _error_of(_make_live, self._root, version, instead_of)))
 
     def _prove(self, version: str) -> None:
         if self._root == BUNDLE_DIR:  # package data, which no service writes to
@@ -233,6 +214,11 @@ class Rollout:
         return bool(reports) and all(
             report.plan == self._plan.number and report.running <= self._plan.versions for report in reports
         )
+
+
+def _make_live(root: Path, version: str, instead_of: Version) -> None:
+    if store.live_version(root) == instead_of:
+        store.go_live(root, version)
 
 
 async def _error_of(work: Callable[..., None], *arguments: object) -> str | None:

@@ -170,11 +170,11 @@ class World:
                 directory.blocked[version] = reason
                 return [BlockingEnded()]
             case GoLive() if fails:
-                return [GoLiveEnded(directory.live, "read-only")]
+                return [GoLiveEnded("read-only")]
             case GoLive(version, instead_of):
                 if directory.live == instead_of:
                     directory.go_live(version)
-                return [GoLiveEnded(directory.live)]
+                return [GoLiveEnded()]
             case Prove(version):
                 directory.proven.add(version)
         return []

@@ -79,13 +79,13 @@ def test_a_canary_whose_drafts_never_propose_ends_and_is_not_blocked(before: int
     assert state.split == ("a", None, 0.0)
     assert effects == [Prove("a"), GoLive("a", "b")]
     assert state.last == f"the canary of bundle b was ended: its drafts proposed nothing in its last {bound} answers"
-    state, effects = after(state, GoLiveEnded("b", "read-only"), Looked("b", proven=False, blocked={}))
+    state, effects = after(state, GoLiveEnded("read-only"), Looked("b", proven=False, blocked={}))
     assert (state.name, effects) == ("steady", [])  # nor is it taken up again, even if it is still live
 
 
 def test_answers_without_a_draft_end_neither_a_trial_nor_what_is_steady() -> None:
     undrafted = UNDRAFTED * RULES.canary_answers
-    state, _ = after(canary(), *[AnswerEnded("b", GOOD)] * RULES.canary_answers, GoLiveEnded("b"))
+    state, _ = after(canary(), *[AnswerEnded("b", GOOD)] * RULES.canary_answers, GoLiveEnded())
     state, _ = after(state, *[AnswerEnded("b", None)] * undrafted)
     assert state.name == "trial"
     state, _ = after(first_state(A, "a"), *[AnswerEnded("a", None)] * undrafted)
@@ -103,7 +103,7 @@ def test_a_rollout_that_is_lost_before_the_new_bundle_is_live_does_not_take_up_t
 
 def test_a_directory_that_cannot_be_written_does_not_undo_what_an_operator_deployed() -> None:
     deploy = Deploy("b", 0.0, True, "a", proven=False, blocked=None)
-    state, _ = after(first_state(A, "a"), deploy, Started(B), GoLiveEnded("a", "read-only file system"))
+    state, _ = after(first_state(A, "a"), deploy, Started(B), GoLiveEnded("read-only file system"))
     assert state.last == "failed: read-only file system"
     state, effects = after(state, Looked("a", proven=True, blocked={}))
     assert (state.name, state.split.served, effects) == ("steady", "b", [])
