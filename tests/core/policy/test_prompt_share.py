@@ -144,11 +144,11 @@ def test_shares_fit_into_the_room_and_the_first_prompt_has_one(
 ) -> None:
     costs = known()
     given = shares(prompts, Room(tokens, seconds), costs)
-    chunks = [Chunk(share, prompt.read) for share, prompt in zip(given, prompts, strict=True)]
+    chunks = [Chunk(share, prompt.num_read) for share, prompt in zip(given, prompts, strict=True)]
     assert all(0 <= share <= prompt.num_unread for share, prompt in zip(given, prompts, strict=True))
     assert sum(given) <= tokens
     assert given[0] >= min(LEAST_CHUNK, tokens - tokens // 2, prompts[0].num_unread)
-    assert costs.seconds(chunks) <= seconds + costs.seconds([Chunk(LEAST_CHUNK, prompts[0].read + given[0])])
+    assert costs.seconds(chunks) <= seconds + costs.seconds([Chunk(LEAST_CHUNK, prompts[0].num_read + given[0])])
     alone = shares(prompts[:1], Room(tokens, seconds), costs)[0]
     assert given[0] >= min(prompts[0].num_unread, alone // 2)
 
@@ -163,7 +163,7 @@ def test_the_prompt_with_the_least_left_has_half_unless_it_follows_another() -> 
     long, short = UnreadPrompt(3000, 0), UnreadPrompt(200, 0)
     assert shares([long, short], Room(256), known()) == [128, 128]
     assert shares([long, short._replace(follows=True)], Room(256), known()) == [256, 0]
-    assert shares([long, long, short._replace(unread=20)], Room(256), known()) == [236, 0, 20]
+    assert shares([long, long, short._replace(num_unread=20)], Room(256), known()) == [236, 0, 20]
     assert shares([short, long], Room(256), known()) == [200, 56]
 
 
