@@ -62,6 +62,6 @@ def grant(directory: Path) -> None:
     usual = probe.stat().st_mode
     probe.unlink()
     for file in directory.rglob("*"):
-        found = file.lstat()
-        if stat.S_ISREG(found.st_mode) and usual & ~found.st_mode and found.st_uid == os.geteuid():
-            file.chmod(stat.S_IMODE(found.st_mode | usual))
+        status = file.lstat()
+        if stat.S_ISREG(status.st_mode) and usual & ~status.st_mode and status.st_uid == os.geteuid():
+            file.chmod(stat.S_IMODE(status.st_mode | usual))

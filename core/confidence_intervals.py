@@ -81,7 +81,7 @@ def over_prompts(records: Sequence[Counts], prompts: Sequence[Hashable], figure:
     if not prompts:
         raise ValueError("there is no figure: no records")
     sums = _sums(records, prompts, figure)
-    return estimate(len(sums), lambda drawn: _ratio(drawn @ sums), seed)
+    return estimate(len(sums), lambda counts: _ratio(counts @ sums), seed)
 
 
 def compare(
@@ -98,7 +98,7 @@ def compare(
     if not prompts:
         raise ValueError("there is nothing to compare: no records")
     ours, theirs = _sums(candidate, prompts, figure), _sums(baseline, prompts, figure)
-    return Difference(*estimate(len(ours), lambda drawn: _ratio(drawn @ ours) - _ratio(drawn @ theirs), seed))
+    return Difference(*estimate(len(ours), lambda counts: _ratio(counts @ ours) - _ratio(counts @ theirs), seed))
 
 
 def _sums(records: Sequence[Counts], prompts: Sequence[Hashable], figure: Figure) -> Array:

@@ -46,9 +46,9 @@ def _explain(model: type[Section], problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"]) or "(top)"
     if problem["type"] != "extra_forbidden":
         return f"{where}: {problem['msg']}"
-    known = _known_keys(model, problem["loc"][:-1])
-    nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
-    return f"{where}: unknown key" + (f"; did you mean `{nearest[0]}`?" if nearest else f"; known are {known}")
+    keys = _known_keys(model, problem["loc"][:-1])
+    nearest = difflib.get_close_matches(str(problem["loc"][-1]), keys, n=1)
+    return f"{where}: unknown key" + (f"; did you mean `{nearest[0]}`?" if nearest else f"; known are {keys}")
 
 
 def _known_keys(model: type[Section], location: tuple[int | str, ...]) -> list[str]:
