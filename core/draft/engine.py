@@ -62,7 +62,7 @@ class DraftEngine:
         return Counter(
             sessions=len(self._sessions),
             pages=self._model.num_used_pages,
-            remembered_pages=self._model.num_remembered_pages,
+            remembered_pages=self._model.num_prefix_pages,
         )
 
     @property
@@ -93,7 +93,7 @@ class DraftEngine:
         session = self._sessions.pop(number, None)
         if session is not None:
             if session.start == 0:
-                self._model.remember(session.line.number, session.committed)
+                self._model.store_prefix(session.line.number, session.committed)
             self._end(session.lines)
 
     def receive(self, peer: bytes, message: Commit | Close) -> int | None:
@@ -298,8 +298,8 @@ class DraftEngine:
             if session.state is State.BRANCHED:
                 session.state = State.PROPOSED
         if session.start == 0 and not session.chain:
-            self._model.remember(number, session.committed)
-            self._model.recall(number, session.committed)
+            self._model.store_prefix(number, session.committed)
+            self._model.lookup_prefix(number, session.committed)
 
     def _forget(self, session: DraftSession, line: Line, position: int) -> None:
         length = max(0, position - session.start)

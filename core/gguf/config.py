@@ -12,7 +12,7 @@ from core.gguf.reading import GgufFile
 from core.model.architectures import ARCHITECTURES
 
 ROPE_FACTORS = "rope_freqs.weight"
-_ARCHITECTURES = {one.gguf: one.name for one in ARCHITECTURES.values() if one.gguf is not None}
+_ARCHITECTURES = {each.gguf: each.name for each in ARCHITECTURES.values() if each.gguf is not None}
 _LONGEST = 2**24  # tokens of a context: so far float32 numbers their places exactly
 # What Llama 3.1 to 3.3 have; a GGUF file holds only the factors that follow from it.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -21,9 +21,9 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positi
 def model_config(file: GgufFile) -> dict[str, Any]:
     """The fields of config.json. Raises `UnsupportedArchitecture`, or `ConfigError` for a variant of a known one."""
     if file.architecture not in _ARCHITECTURES:
-        known = ", ".join(_ARCHITECTURES)
-        raise UnsupportedArchitecture(f"{file.path}: a GGUF file of {file.architecture!r}; known: {known}")
-    hidden, context = file.count("embedding_length"), file.count("context_length", most=_LONGEST)
+        names = ", ".join(_ARCHITECTURES)
+        raise UnsupportedArchitecture(f"{file.path}: a GGUF file of {file.architecture!r}; known: {names}")
+    hidden, context = file.count("embedding_length"), file.count("context_length", limit=_LONGEST)
     heads, kv_heads, head_dim = _heads(file, hidden)
     return {
         "architectures": [_ARCHITECTURES[file.architecture]],
@@ -32,7 +32,7 @@ def model_config(file: GgufFile) -> dict[str, Any]:
         "max_position_embeddings": min(context, file.count("attention.sliding_window", context)),
         "hidden_size": hidden,
         "intermediate_size": file.count("feed_forward_length"),
-        "num_hidden_layers": file.count("block_count", most=len(file.tensors)),
+        "num_hidden_layers": file.count("block_count", limit=len(file.tensors)),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": head_dim,

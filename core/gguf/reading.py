@@ -18,7 +18,7 @@ _HEAD = struct.Struct("<4sI")  # the magic, and the version of the format
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _LONGEST_ARRAY = 4_000_000  # tokens and merges are some hundred thousand
-_MOST = 2**32 - 1  # of anything
+_LARGEST = 2**32 - 1  # of anything
 _KINDS: dict[type, str] = {str: "a text", int: "one whole number", float: "a number", bool: "true or false"}
 
 _Kind = TypeVar("_Kind", str, int, float, bool)
@@ -72,11 +72,11 @@ class GgufFile:
         """A key of the architecture, such as `llama.block_count` for `block_count`."""
         return f"{self.architecture}.{key}"
 
-    def count(self, key: str, default: int | None = None, most: int = _MOST) -> int:
-        """A whole number of the architecture, from 1 to `most` and the same for all layers."""
+    def count(self, key: str, default: int | None = None, limit: int = _LARGEST) -> int:
+        """A whole number of the architecture, from 1 to `limit` and the same for all layers."""
         value = self.require(key := self.of_model(key), int, default)
-        if not 1 <= value <= most:
-            raise self.wrong(key, f"must be from 1 to {most}")
+        if not 1 <= value <= limit:
+            raise self.wrong(key, f"must be from 1 to {limit}")
         return value
 
     def positive(self, key: str, default: float | None = None) -> float:

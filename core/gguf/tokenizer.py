@@ -77,7 +77,7 @@ _PRE_TOKENIZERS = {
 class _Vocabulary:
     """The tokens of a file, without the unused ones that pad it at the end."""
 
-    def __init__(self, file: GgufFile, most: int) -> None:
+    def __init__(self, file: GgufFile, num_rows: int) -> None:
         self._file = file
         tokens = file.require_list(_KEY + "tokens", str)
         types = file.get_list(_KEY + "token_type", int) or [1] * len(tokens)
@@ -88,8 +88,8 @@ class _Vocabulary:
         self.ids = {token: number for number, token in enumerate(self.tokens)}
         if len(self.ids) != used:
             raise ConfigError(f"{file.path}: two of its tokens are the same; use another file")
-        if used > most:
-            raise ConfigError(f"{file.path}: {used} tokens, and embeddings of {most}; download the file again")
+        if used > num_rows:
+            raise ConfigError(f"{file.path}: {used} tokens, and embeddings of {num_rows}; download the file again")
 
     def special(self, role: str) -> int | None:
         """The id of the token with a role, such as `bos`, or None.
@@ -168,7 +168,7 @@ def write_json(file: Path, content: dict[str, Any]) -> None:
 
 def _tokenizer(file: GgufFile, vocabulary: _Vocabulary) -> Tokenizer:
     pre, written = _pre_tokenizer(file), file.require_list(_KEY + "merges", str)
-    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in written)]
+    merges = [(first, second) for first, _, second in (merge.partition(" ") for merge in written)]
     try:
         tokenizer = Tokenizer(models.BPE(vocabulary.ids, merges, ignore_merges=pre.whole_pieces))
     except Exception as error:  # the library raises nothing narrower
@@ -187,15 +187,15 @@ def _pre_tokenizer(file: GgufFile) -> _PreTokenizer:
     if model != "gpt2":
         raise ConfigError(f"{file.path}: a tokenizer of the kind {model!r} is not supported; known: gpt2")
     if pre is None or pre not in _PRE_TOKENIZERS:
-        known = ", ".join(_PRE_TOKENIZERS)
-        raise ConfigError(f"{file.path}: the pre-tokenizer {pre!r} is not supported; known: {known}")
+        names = ", ".join(_PRE_TOKENIZERS)
+        raise ConfigError(f"{file.path}: the pre-tokenizer {pre!r} is not supported; known: {names}")
     return _PRE_TOKENIZERS[pre]
 
 
 def _beginning(file: GgufFile, vocabulary: _Vocabulary, *, default: bool) -> processors.PostProcessor:
     """What a prompt begins with. `add_eos_token` is not heeded, because a prompt is there to be continued."""
-    said, bos = file.get(_KEY + "add_bos_token", bool), vocabulary.special("bos")
-    if bos is None or not (default if said is None else said):
+    in_file, bos = file.get(_KEY + "add_bos_token", bool), vocabulary.special("bos")
+    if bos is None or not (default if in_file is None else in_file):
         return processors.ByteLevel(trim_offsets=False)
     token = vocabulary.tokens[bos]
     return processors.TemplateProcessing(

@@ -40,10 +40,10 @@ class Model(Protocol[Array]):
 
     @property
     def num_free_pages(self) -> int:
-        """The cache pages that sessions may take, including remembered ones."""
+        """The cache pages that sessions may take, including those of the prefix cache."""
 
     @property
-    def num_remembered_pages(self) -> int:
+    def num_prefix_pages(self) -> int:
         """The free pages that still hold the beginning of an earlier session; they are taken last."""
 
     def open(self, session: int) -> None:
@@ -72,13 +72,13 @@ class Model(Protocol[Array]):
         early when `ending` is reached or pages run out. Raises `OutOfPages` before anything is written.
         """
 
-    def remember(self, session: int, tokens: Sequence[int]) -> None:
-        """Make the session's cached pages of `tokens` available to other sessions. The tokens must be committed."""
+    def store_prefix(self, session: int, tokens: Sequence[int]) -> None:
+        """Put the session's pages of `tokens`, which must be committed, into the prefix cache for other sessions."""
 
-    def recall(self, session: int, tokens: Sequence[int]) -> int:
-        """Extend the session's cache by remembered pages of `tokens`; returns the number of tokens gained.
+    def lookup_prefix(self, session: int, tokens: Sequence[int]) -> int:
+        """Extend the session's cache by pages of `tokens` in the prefix cache; returns the number of tokens gained.
 
-        The session's cache must be a beginning of `tokens`. The last token is never recalled, because it has to be fed
+        The session's cache must be a beginning of `tokens`. The last token is never looked up, because it has to be fed
         for its logits.
         """
 
@@ -106,17 +106,17 @@ def one_by_one(
     model: Model[Array], batch: Sequence[Rows], steps: int, num_ids: int, noise: Array | None, ending: StopRule
 ) -> list[list[DraftToken]]:
     """`Model.draw` for a model that does not loop: one forward per token."""
-    drawn: list[list[DraftToken]] = []
+    steps_drawn: list[list[DraftToken]] = []
     for step in range(steps):
         try:
             scores = model.forward(batch)[:, :num_ids]
         except OutOfPages:
-            if not drawn:
+            if not steps_drawn:
                 raise
             break
-        drawn.append(draft_tokens(scores if noise is None else scores + noise[step], model.head_ids))
-        ending = ending.after(drawn[-1])
+        steps_drawn.append(draft_tokens(scores if noise is None else scores + noise[step], model.head_ids))
+        ending = ending.after(steps_drawn[-1])
         if ending.reached:
             break
-        batch = [Rows(rows.session, [guess.token], 1) for rows, guess in zip(batch, drawn[-1], strict=True)]
-    return [list(line) for line in zip(*drawn, strict=True)]
+        batch = [Rows(rows.session, [guess.token], 1) for rows, guess in zip(batch, steps_drawn[-1], strict=True)]
+    return [list(line) for line in zip(*steps_drawn, strict=True)]

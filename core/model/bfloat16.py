@@ -45,5 +45,6 @@ def as_dtype(weight: Weight, dtype: Dtype) -> Weight:
 def scaled(weight: Weight, factor: float) -> Weight:
     """Times a factor of its own type, and rounded to that."""
     if weight.dtype != np.uint16:
-        return np.multiply(weight, np.array(factor, weight.dtype))
+        product: Weight = weight * np.array(factor, weight.dtype)
+        return product
     return narrowed(widened(weight) * widened(narrowed(np.array([factor], np.float32))))

@@ -52,8 +52,8 @@ class CausalLM(Model[Array]):
         return self._pool.num_free
 
     @property
-    def num_remembered_pages(self) -> int:
-        return self._pool.num_remembered
+    def num_prefix_pages(self) -> int:
+        return self._pool.num_prefix
 
     def open(self, session: int) -> None:
         self._pool.open(session)
@@ -64,11 +64,11 @@ class CausalLM(Model[Array]):
     def num_cached(self, session: int) -> int:
         return self._pool.length(session)
 
-    def remember(self, session: int, tokens: Sequence[int]) -> None:
-        self._pool.remember(session, tokens)
+    def store_prefix(self, session: int, tokens: Sequence[int]) -> None:
+        self._pool.store_prefix(session, tokens)
 
-    def recall(self, session: int, tokens: Sequence[int]) -> int:
-        return self._pool.recall(session, tokens)
+    def lookup_prefix(self, session: int, tokens: Sequence[int]) -> int:
+        return self._pool.lookup_prefix(session, tokens)
 
     def rollback(self, session: int, length: int) -> None:
         self._pool.rollback(session, length)
@@ -187,7 +187,8 @@ def load_compiled_model(
 
     opened = open_model(path, dtype, adapter, vocabulary, target)
     check_features("compiled", opened.config)
-    model = CausalLM(opened.config, CompiledDecoder(opened.config, opened.tensors, num_pages, dtype))
+    decoder: Decoder[NDArray[Any]] = CompiledDecoder(opened.config, opened.tensors, num_pages, dtype)
+    model = CausalLM(opened.config, decoder)
     opened.weights.check_all_merged()
     return model
 

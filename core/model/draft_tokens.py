@@ -67,35 +67,35 @@ def draft_tokens(scores: Array, ids: Array | None = None) -> list[DraftToken]:
 
 
 def _best_columns(scores: Array) -> list[DraftToken]:
-    most = min(1 + len(RUNNERS_UP), scores.shape[-1])
+    num_best = min(1 + len(RUNNERS_UP), scores.shape[-1])
     if on_cpu(scores.device):
-        return [_draft_token(row, most) for row in np.asarray(scores)]
-    values, indices = namespace(scores.device).topk(scores, most)
+        return [_draft_token(row, num_best) for row in np.asarray(scores)]
+    values, indices = namespace(scores.device).topk(scores, num_best)
     rows = zip(scores.argmax(-1).tolist(), values.tolist(), indices.tolist(), strict=True)
     # topk may name any of several tokens that share the highest score
     return [
-        DraftToken(best, _margin(high[0], high[1]), tuple(token for token in found if token != best))
-        for best, high, found in rows
+        DraftToken(best, _margin(high[0], high[1]), tuple(token for token in tokens if token != best))
+        for best, high, tokens in rows
     ]
 
 
-def _draft_token(scores: NDArray[np.float32], most: int) -> DraftToken:
+def _draft_token(scores: NDArray[np.float32], num_best: int) -> DraftToken:
     """The token of one row [ids]; repeated argmax is faster than the selection of torch or NumPy."""
-    left, found = scores.copy(), []
-    for _ in range(most):
-        token = int(left.argmax())
-        found.append((token, float(left[token])))
-        left[token] = -np.inf
-    (best, highest), *others = found
+    rest, ranking = scores.copy(), []
+    for _ in range(num_best):
+        token = int(rest.argmax())
+        ranking.append((token, float(rest[token])))
+        rest[token] = -np.inf
+    (best, highest), *others = ranking
     second = others[0][1] if others else -np.inf
     return DraftToken(best, _margin(highest, second), tuple(token for token, score in others if score > -np.inf))
 
 
 def _renamed(columns: Sequence[DraftToken], ids: Array) -> list[DraftToken]:
     """Drafted columns as drafted tokens, with one look-up for all of them."""
-    wanted = [column for guess in columns for column in (guess.token, *guess.runners_up)]
-    tokens = iter(ids[namespace(ids.device).asarray(wanted, device=ids.device)].tolist())
-    return [DraftToken(next(tokens), one.margin, tuple(islice(tokens, len(one.runners_up)))) for one in columns]
+    numbers = [column for guess in columns for column in (guess.token, *guess.runners_up)]
+    tokens = iter(ids[namespace(ids.device).asarray(numbers, device=ids.device)].tolist())
+    return [DraftToken(next(tokens), guess.margin, tuple(islice(tokens, len(guess.runners_up)))) for guess in columns]
 
 
 def _margin(highest: float, second: float) -> float:

@@ -44,9 +44,9 @@ class DraftVocabulary:
     @classmethod
     def from_ids(cls, ids: Iterable[int], target_size: int) -> DraftVocabulary:
         """The vocabulary of these ids in any order. Raises `ConfigError` for none, or one out of range."""
-        found = np.array(sorted(set(ids)), np.int64)
-        _check_ids(found, target_size, "a draft vocabulary")
-        return cls(found, target_size)
+        ascending = np.array(sorted(set(ids)), np.int64)
+        _check_ids(ascending, target_size, "a draft vocabulary")
+        return cls(ascending, target_size)
 
     @classmethod
     def find(cls, directory: Path) -> DraftVocabulary | None:
@@ -54,13 +54,13 @@ class DraftVocabulary:
 
         Raises `ConfigError` if its file is damaged, or does not fit config.json.
         """
-        found = cls.load(directory) if (directory / FILE).exists() else None
+        vocabulary = cls.load(directory) if (directory / FILE).exists() else None
         raw = read_config(directory) if (directory / "config.json").exists() else {}
-        size = len(found.ids) if found else raw.get("vocab_size")
+        size = len(vocabulary.ids) if vocabulary else raw.get("vocab_size")
         if raw.get(_SIZE, size) not in (size, None):
-            has = f"{FILE} has {size} ids" if found else f"there is no {FILE}"
+            has = f"{FILE} has {size} ids" if vocabulary else f"there is no {FILE}"
             raise ConfigError(f"{directory}: {_SIZE} in config.json is {raw[_SIZE]}, but {has}")
-        return found
+        return vocabulary
 
     @classmethod
     def load(cls, directory: Path) -> DraftVocabulary:
@@ -71,16 +71,16 @@ class DraftVocabulary:
         _check_ids(ids, len(t2d), f"{file}: d2t")
         if not np.array_equal(t2d.nonzero()[0], ids):
             raise ConfigError(f"{file}: t2d and d2t name different tokens")
-        found = cls(ids, len(t2d))
-        if digest != found.sha256:
-            raise ConfigError(f"{file}: the SHA-256 of d2t and t2d is {found.sha256}, its metadata say {digest}")
-        return found
+        vocabulary = cls(ids, len(t2d))
+        if digest != vocabulary.sha256:
+            raise ConfigError(f"{file}: the SHA-256 of d2t and t2d is {vocabulary.sha256}, its metadata say {digest}")
+        return vocabulary
 
     @classmethod
     def of_stored_head(cls, directory: Path) -> DraftVocabulary | None:
         """The vocabulary whose rows alone are in the model file of a draft's directory; None if all are."""
-        found = cls.find(directory)
-        return found if found is not None and _num_rows(directory) == len(found.ids) else None
+        vocabulary = cls.find(directory)
+        return vocabulary if vocabulary is not None and _num_rows(directory) == len(vocabulary.ids) else None
 
     @cached_property
     def columns(self) -> NDArray[np.int64]:
@@ -119,11 +119,11 @@ def most_frequent(counts: Mapping[int, int], size: int, always: Iterable[int] = 
     `always` are ids that may not be missing, such as those that end an answer. Raises `ConfigError` if they are too
     many. An id that was never counted is left out: it would only cost.
     """
-    kept = set(always)
-    if len(kept) > size:
-        raise ConfigError(f"a draft vocabulary of {size} ids has no room for the {len(kept)} that it must have")
-    others = sorted((-count, token) for token, count in counts.items() if count > 0 and token not in kept)
-    return sorted([*kept, *(token for _, token in others[: size - len(kept)])])
+    required = set(always)
+    if len(required) > size:
+        raise ConfigError(f"a draft vocabulary of {size} ids has no room for the {len(required)} that it must have")
+    others = sorted((-count, token) for token, count in counts.items() if count > 0 and token not in required)
+    return sorted([*required, *(token for _, token in others[: size - len(required)])])
 
 
 def _num_rows(directory: Path) -> int | None:

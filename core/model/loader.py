@@ -99,8 +99,8 @@ class Adapter:
         self._tensors = Checkpoint(directory)
         names = self._tensors.names()
         self.unused = {name.removeprefix(_PREFIX).removesuffix(_DOWN) for name in names if name.endswith(_DOWN)}
-        known = {f"{_PREFIX}{module}{suffix}" for module in self.unused for suffix in (_DOWN, _UP, _BASE)}
-        if unknown := set(names) - known:
+        mergeable = {f"{_PREFIX}{module}{suffix}" for module in self.unused for suffix in (_DOWN, _UP, _BASE)}
+        if unknown := set(names) - mergeable:
             raise ConfigError(f"{directory}: only LoRA of linear layers can be merged, not {min(unknown)}")
         self._modules = frozenset(self.unused)
 

@@ -59,7 +59,7 @@ def open_model(
     if num_layers is not None:
         config = replace(config, layers=config.layers[:num_layers])
     stored = DraftVocabulary.of_stored_head(directory)
-    stored_ids, head_ids = (_head_ids(one, config) for one in (stored, vocabulary or stored))
+    stored_ids, head_ids = (_head_ids(ids, config) for ids in (stored, vocabulary or stored))
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, target)
     return OpenedModel(config, weights, Tensors(config, weights, head_ids, stored_ids))
 

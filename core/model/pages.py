@@ -1,7 +1,8 @@
 """The pages of the KV cache: a page table per session and a reference count per page, without any tensor.
 
-Forked sessions share pages. Sessions that begin with the same committed tokens share pages too, and these pages are
-remembered after the sessions that computed them have closed. A shared or remembered page is copied before a session
+A page is what vLLM calls a KV block: the keys and values of `PAGE_SIZE` tokens in all layers. Forked sessions share
+pages. Sessions that begin with the same committed tokens share pages too, and the prefix cache has these pages after
+the sessions that computed them have closed. A page that is shared or in the prefix cache is copied before a session
 writes into it; a session writes only into its last page.
 """
 
@@ -33,14 +34,14 @@ class PageCopy(NamedTuple):
 
 
 class _Session:
-    """The first `num_known` of its pages are remembered."""
+    """The first `num_stored` of its pages are in the prefix cache."""
 
-    __slots__ = ("length", "num_known", "pages")
+    __slots__ = ("length", "num_stored", "pages")
 
-    def __init__(self, pages: list[int], length: int, num_known: int) -> None:
+    def __init__(self, pages: list[int], length: int, num_stored: int) -> None:
         self.pages = pages
         self.length = length
-        self.num_known = num_known
+        self.num_stored = num_stored
 
 
 class PagePool:
@@ -48,7 +49,7 @@ class PagePool:
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
-        self._blank = set(range(num_pages))  # free, and not remembered
+        self._blank = set(range(num_pages))  # free, and not in the prefix cache
         self._references = [0] * num_pages
         self._prefixes = Prefixes()
         self._sessions: dict[int, _Session] = {}
@@ -58,7 +59,7 @@ class PagePool:
         return len(self._blank) + self._prefixes.num_idle
 
     @property
-    def num_remembered(self) -> int:
+    def num_prefix(self) -> int:
         """The free pages that a session may find again; they are given out last."""
         return self._prefixes.num_idle
 
@@ -69,7 +70,7 @@ class PagePool:
     def fork(self, source: int, session: int) -> None:
         """Start a session with the pages of `source`, which they share until one of them writes."""
         origin = self._sessions[source]
-        self._add(session, _Session(list(origin.pages), origin.length, origin.num_known))
+        self._add(session, _Session(list(origin.pages), origin.length, origin.num_stored))
         for page in origin.pages:
             self._refer(page)
 
@@ -88,85 +89,85 @@ class PagePool:
             raise OutOfPages(f"{self.num_free} of {self.num_pages} pages are free, the pass needs more")
         copies = []
         for session, tokens in growth:
-            held = self._sessions[session]
-            if held.length % PAGE_SIZE and self._shared(held.pages[-1]):
-                copies.append(self._own_last_page(held))
-            held.length += tokens
-            while len(held.pages) * PAGE_SIZE < held.length:
-                held.pages.append(self._take(held.pages[-1] + 1 if held.pages else None))
+            state = self._sessions[session]
+            if state.length % PAGE_SIZE and self._shared(state.pages[-1]):
+                copies.append(self._own_last_page(state))
+            state.length += tokens
+            while len(state.pages) * PAGE_SIZE < state.length:
+                state.pages.append(self._take(state.pages[-1] + 1 if state.pages else None))
         return copies
 
     def rollback(self, session: int, length: int) -> None:
         """Keep the first `length` tokens and give back the pages behind them."""
-        held = self._sessions[session]
-        if not 0 <= length <= held.length:
-            raise ValueError(f"session {session} holds {held.length} tokens, cannot keep {length}")
-        held.length = length
-        held.num_known = min(held.num_known, length // PAGE_SIZE)
-        while len(held.pages) > pages_for(length):
-            self._release(held.pages.pop())
+        state = self._sessions[session]
+        if not 0 <= length <= state.length:
+            raise ValueError(f"session {session} holds {state.length} tokens, cannot keep {length}")
+        state.length = length
+        state.num_stored = min(state.num_stored, length // PAGE_SIZE)
+        while len(state.pages) > pages_for(length):
+            self._release(state.pages.pop())
 
     def close(self, session: int) -> None:
         """Give all pages back; unknown sessions are ignored."""
-        held = self._sessions.pop(session, None)
-        for page in reversed(held.pages if held else []):
+        state = self._sessions.pop(session, None)
+        for page in reversed(state.pages if state else []):
             self._release(page)
 
-    def remember(self, session: int, tokens: Sequence[int]) -> None:
-        """Make the session's full pages of `tokens` available to other sessions; it may hold further tokens.
+    def store_prefix(self, session: int, tokens: Sequence[int]) -> None:
+        """Put the session's full pages of `tokens` into the prefix cache; it may hold further tokens.
 
         If another session has already computed the same page, this one uses that page and gives back its own.
         """
-        held = self._sessions[session]
-        for index in range(held.num_known, min(held.length, len(tokens)) // PAGE_SIZE):
-            known = digest(self._previous(held), _page_of(tokens, index))
-            page = self._prefixes.find(known)
+        state = self._sessions[session]
+        for index in range(state.num_stored, min(state.length, len(tokens)) // PAGE_SIZE):
+            key = digest(self._previous(state), _page_of(tokens, index))
+            page = self._prefixes.find(key)
             if page is None:
-                self._prefixes.add(known, held.pages[index])
-            elif page != held.pages[index]:
+                self._prefixes.add(key, state.pages[index])
+            elif page != state.pages[index]:
                 self._refer(page)
-                self._release(held.pages[index])
-                held.pages[index] = page
-            held.num_known += 1
+                self._release(state.pages[index])
+                state.pages[index] = page
+            state.num_stored += 1
 
-    def recall(self, session: int, tokens: Sequence[int]) -> int:
-        """Extend a session, which holds a beginning of `tokens`, by remembered pages; returns the tokens gained.
+    def lookup_prefix(self, session: int, tokens: Sequence[int]) -> int:
+        """Extend a session, which holds a beginning of `tokens`, by pages of the prefix cache; returns the gain.
 
-        The last token is never recalled: it must be computed for its logits.
+        The last token is never looked up: it must be computed for its logits.
         """
-        held = self._sessions[session]
-        found: list[int] = []
-        previous = self._previous(held)
-        for index in range(held.num_known, (len(tokens) - 1) // PAGE_SIZE):
+        state = self._sessions[session]
+        hits: list[int] = []
+        previous = self._previous(state)
+        for index in range(state.num_stored, (len(tokens) - 1) // PAGE_SIZE):
             previous = digest(previous, _page_of(tokens, index))
             page = self._prefixes.find(previous)
             if page is None:
                 break
-            found.append(page)
-        num_known = held.num_known + len(found)
-        gained = num_known * PAGE_SIZE - held.length
+            hits.append(page)
+        num_stored = state.num_stored + len(hits)
+        gained = num_stored * PAGE_SIZE - state.length
         if gained <= 0:
             return 0
-        for page in found:
+        for page in hits:
             self._refer(page)
-        self.rollback(session, held.num_known * PAGE_SIZE)
-        held.pages += found
-        held.length, held.num_known = num_known * PAGE_SIZE, num_known
+        self.rollback(session, state.num_stored * PAGE_SIZE)
+        state.pages += hits
+        state.length, state.num_stored = num_stored * PAGE_SIZE, num_stored
         return gained
 
-    def _add(self, session: int, held: _Session) -> None:
+    def _add(self, session: int, state: _Session) -> None:
         if session in self._sessions:
             raise ValueError(f"session {session} is open already")
-        self._sessions[session] = held
+        self._sessions[session] = state
 
     def _pages_needed(self, growth: Sequence[tuple[int, int]]) -> int:
         needed, shared = 0, []
         for session, tokens in growth:
-            held = self._sessions[session]
-            needed += pages_for(held.length + tokens) - len(held.pages)
-            if held.length % PAGE_SIZE and self._shared(held.pages[-1]):
-                shared.append(held.pages[-1])
-        # The last of the sessions that share a page may keep it, unless it is remembered.
+            state = self._sessions[session]
+            needed += pages_for(state.length + tokens) - len(state.pages)
+            if state.length % PAGE_SIZE and self._shared(state.pages[-1]):
+                shared.append(state.pages[-1])
+        # The last of the sessions that share a page may keep it, unless it is in the prefix cache.
         return needed + sum(
             min(shared.count(page), self._references[page] - (page not in self._prefixes)) for page in set(shared)
         )
@@ -174,28 +175,28 @@ class PagePool:
     def _shared(self, page: int) -> bool:
         return self._references[page] > 1 or page in self._prefixes
 
-    def _previous(self, held: _Session) -> bytes:
-        """The digest of the pages before the session's next page to remember."""
-        return self._prefixes.digest_of(held.pages[held.num_known - 1]) if held.num_known else ROOT
+    def _previous(self, state: _Session) -> bytes:
+        """The digest of the pages before the session's next page to store."""
+        return self._prefixes.digest_of(state.pages[state.num_stored - 1]) if state.num_stored else ROOT
 
-    def _own_last_page(self, held: _Session) -> PageCopy:
-        shared = held.pages[-1]
-        held.pages[-1] = self._take()
+    def _own_last_page(self, state: _Session) -> PageCopy:
+        shared = state.pages[-1]
+        state.pages[-1] = self._take()
         self._release(shared)
-        return PageCopy(shared, held.pages[-1])
+        return PageCopy(shared, state.pages[-1])
 
-    def _take(self, wanted: int | None = None) -> int:
-        """A free page: the `wanted` one if it is blank, because consecutive pages are read in place.
+    def _take(self, next_page: int | None = None) -> int:
+        """A free page: `next_page` if it is blank, because consecutive pages lie in one stretch of memory.
 
-        If the wanted page is remembered, it is taken only if no two blank pages are consecutive. Otherwise a page of
-        such a stretch is better: the session can grow into the next one.
+        If that is in the prefix cache, it is taken only if no two blank pages are consecutive. Otherwise a page of such
+        a stretch is better: the session can grow into the next one.
         """
-        if wanted in self._blank:
-            page = wanted
+        if next_page in self._blank:
+            page = next_page
         else:
             stretch = _longest_stretch(self._blank)
-            if wanted is not None and len(stretch) < 2 and self._prefixes.is_idle(wanted):
-                page = self._prefixes.evict(wanted)
+            if next_page is not None and len(stretch) < 2 and self._prefixes.is_idle(next_page):
+                page = self._prefixes.evict(next_page)
             elif stretch:
                 page = stretch[len(stretch) // 2]  # leaves room to the session before the stretch
             else:

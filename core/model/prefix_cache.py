@@ -1,4 +1,4 @@
-"""The prefix cache: remembered pages, which a session with the same beginning reuses instead of computing them.
+"""The prefix cache: pages that a session with the same beginning reuses instead of computing them.
 
 A page is identified by a SHA-256 digest of all tokens up to its end. A collision would give a session the keys of
 another prompt. None has ever been found for SHA-256, so the tokens are not kept for comparison.
@@ -20,7 +20,7 @@ def digest(previous: bytes, tokens: Sequence[int]) -> bytes:
 
 
 class Prefixes:
-    """Remembered pages by digest; the pages that no session refers to are idle and may be evicted.
+    """The stored pages by digest; those that no session refers to are idle and may be evicted.
 
     A session that refers to a page refers to all pages before it, and releases the last one first. So a page falls idle
     before the pages it follows, and is evicted before them.

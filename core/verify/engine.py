@@ -95,7 +95,7 @@ class VerifyEngine:
         return Counter(
             sessions=len(self._sessions),
             pages=self._model.num_used_pages,
-            remembered_pages=self._model.num_remembered_pages,
+            remembered_pages=self._model.num_prefix_pages,
         )
 
     def open(self, choices: Sequence[GenerationRequest]) -> list[int]:

@@ -84,7 +84,7 @@ class Scheduler:
     def recall(self, session: VerifySession) -> int:
         """Reuse what other sessions have computed meanwhile; returns the number of cached tokens."""
         if not session.scores_prompt:
-            self._counts["prefix_hit_tokens"] += self._model.recall(session.number, session.chain.tokens)
+            self._counts["prefix_hit_tokens"] += self._model.lookup_prefix(session.number, session.chain.tokens)
         return self._model.num_cached(session.number)
 
     def keep(self, session: VerifySession) -> None:
@@ -94,7 +94,7 @@ class Scheduler:
         """
         cached = self._model.num_cached(session.number)
         self._model.rollback(session.number, min(cached, session.length - 1))
-        self._model.remember(session.number, session.chain.tokens)
+        self._model.store_prefix(session.number, session.chain.tokens)
 
     def share(self, leader: VerifySession) -> list[VerifySession]:
         """The leader, its prompt now cached, and those that waited for it, forked."""
@@ -126,7 +126,7 @@ class Scheduler:
     def _open(self, session: VerifySession) -> int:
         """Returns the number of its tokens that were cached already."""
         self._model.open(session.number)
-        return 0 if session.scores_prompt else self._model.recall(session.number, session.chain.tokens)
+        return 0 if session.scores_prompt else self._model.lookup_prefix(session.number, session.chain.tokens)
 
     def _count(self, session: VerifySession, hit: int) -> None:
         self._counts["prompt_tokens"] += session.length

@@ -215,7 +215,7 @@ def threads_worth(target: Path, *, left: int = 1) -> int:
     `left`: cores that are others', as a service has it.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(choose_threads, target, torch.bfloat16, left=left).result()
+        return process.submit(choose_threads, target, torch.bfloat16, others=left).result()
 
 
 def processes(drafts: Mapping[str, str | None], device: str = "cpu") -> dict[str, DraftProcess]:

@@ -60,8 +60,8 @@ class ToyModel:
         return self._pool.num_free
 
     @property
-    def num_remembered_pages(self) -> int:
-        return self._pool.num_remembered
+    def num_prefix_pages(self) -> int:
+        return self._pool.num_prefix
 
     def open(self, session: int) -> None:
         self._pool.open(session)
@@ -94,11 +94,11 @@ class ToyModel:
             raise OutOfPages
         return one_by_one(self, batch, steps, num_ids, noise, StopRule.never(len(batch)) if self.loops else ending)
 
-    def remember(self, session: int, tokens: Sequence[int]) -> None:
-        self._pool.remember(session, tokens)
+    def store_prefix(self, session: int, tokens: Sequence[int]) -> None:
+        self._pool.store_prefix(session, tokens)
 
-    def recall(self, session: int, tokens: Sequence[int]) -> int:
-        gained = self._pool.recall(session, tokens)
+    def lookup_prefix(self, session: int, tokens: Sequence[int]) -> int:
+        gained = self._pool.lookup_prefix(session, tokens)
         known = len(self.cached[session])
         self.cached[session] += tokens[known : known + gained]
         return gained

@@ -38,7 +38,7 @@ class RandomModel:
         return 1
 
     @property
-    def num_remembered_pages(self) -> int:
+    def num_prefix_pages(self) -> int:
         return 0
 
     def open(self, session: int) -> None:
@@ -62,10 +62,10 @@ class RandomModel:
     ) -> list[list[DraftToken]]:
         return one_by_one(self, batch, steps, num_ids, noise, ending)
 
-    def remember(self, session: int, tokens: Sequence[int]) -> None:
+    def store_prefix(self, session: int, tokens: Sequence[int]) -> None:
         pass
 
-    def recall(self, session: int, tokens: Sequence[int]) -> int:  # noqa: ARG002
+    def lookup_prefix(self, session: int, tokens: Sequence[int]) -> int:  # noqa: ARG002
         return 0
 
     def rollback(self, session: int, length: int) -> None:

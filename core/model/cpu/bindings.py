@@ -1,4 +1,4 @@
-"""The functions and structures of kernels.c, by the same names and field by field."""
+"""The functions and structures of kernels.c field by field, the latter by its names with a C before them."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from core.model.bfloat16 import Weight
 from core.model.cpu import build
 
 
-class Matrix(Structure):
+class CMatrix(Structure):
     _fields_ = [("weight", c_void_p), ("bias", c_void_p), ("outs", c_int64), ("ins", c_int64), ("steps", c_int64)]
 
 
-class Layer(Structure):
+class CLayer(Structure):
     _fields_ = [
-        *(("norm", c_void_p), ("qkv", Matrix), ("qk_norm", c_void_p), ("out", Matrix)),
-        *(("attention_out_norm", c_void_p), ("mlp_norm", c_void_p), ("gate_up", Matrix), ("down", Matrix)),
+        *(("norm", c_void_p), ("qkv", CMatrix), ("qk_norm", c_void_p), ("out", CMatrix)),
+        *(("attention_out_norm", c_void_p), ("mlp_norm", c_void_p), ("gate_up", CMatrix), ("down", CMatrix)),
         *(("mlp_out_norm", c_void_p), ("cos", c_void_p), ("sin", c_void_p), ("window", c_int64)),
     ]
 
 
-class Model(Structure):
+class CModel(Structure):
     _fields_ = [
-        *(("embedding", c_void_p), ("layers", POINTER(Layer)), ("norm", c_void_p)),
-        *(("head", Matrix), ("head_ids", c_void_p), ("cache", c_void_p), ("eps", c_float), ("query_scalar", c_float)),
+        *(("embedding", c_void_p), ("layers", POINTER(CLayer)), ("norm", c_void_p)),
+        *(("head", CMatrix), ("head_ids", c_void_p), ("cache", c_void_p), ("eps", c_float), ("query_scalar", c_float)),
         *(("num_layers", c_int64), ("hidden", c_int64), ("num_gates", c_int64), ("num_heads", c_int64)),
         *(("num_kv_heads", c_int64), ("head_dim", c_int64), ("num_pages", c_int64)),
         *(("in_bf16", c_int64), ("gelu_tanh", c_int64), ("threads", c_int64)),
     ]
 
 
-class Span(Structure):
+class CSpan(Structure):
     _fields_ = [("start", c_int64), ("length", c_int64), ("first_page", c_int64)]
 
 
-class Pass(Structure):
+class CPass(Structure):
     _fields_ = [
-        *(("tokens", POINTER(c_int64)), ("spans", POINTER(Span)), ("pages", POINTER(c_int64))),
+        *(("tokens", POINTER(c_int64)), ("spans", POINTER(CSpan)), ("pages", POINTER(c_int64))),
         *(("wanted", POINTER(c_int64)), ("logits", c_void_p)),
         *(("num_rows", c_int64), ("num_spans", c_int64), ("num_wanted", c_int64)),
     ]
 
 
-class Drawing(Structure):
+class CDrawing(Structure):
     _fields_ = [
         *(("steps", c_int64), ("num_ids", c_int64), ("most", c_int64), ("noise", c_void_p)),
         *(("edges", c_void_p), ("chances", c_void_p), ("worths", c_void_p), ("survivals", c_void_p)),

@@ -70,12 +70,12 @@ def _compile(source: Path, options: Sequence[str], library: Path) -> None:
             " or write `decoder: torch`"
         )
     with tempfile.TemporaryDirectory(dir=library.parent) as directory:
-        made = Path(directory, library.name)
-        command = [compiler, *options, f"-I{SOURCE.parent}", "-o", str(made), str(source), "-lm"]
+        result = Path(directory, library.name)
+        command = [compiler, *options, f"-I{SOURCE.parent}", "-o", str(result), str(source), "-lm"]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
             raise ConfigError(f"{compiler} does not compile {source.name}, which takes gcc 11 or later: {run.stderr}")
-        made.replace(library)
+        result.replace(library)
 
 
 def _place(name: str) -> Path:

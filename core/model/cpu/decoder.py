@@ -54,9 +54,9 @@ class CompiledDecoder:
             self._layer(layer, tables[plan.rope], plan.window)
             for plan, layer in zip(config.layers, tensors.layers(), strict=True)
         ]
-        self.model = bindings.Model(
+        self.model = bindings.CModel(
             embedding=embedding,
-            layers=(bindings.Layer * config.num_layers)(*layers),
+            layers=(bindings.CLayer * config.num_layers)(*layers),
             norm=self._floats(tensors.norm),
             head=self._matrix(head),
             head_ids=None if tensors.head_ids is None else self._address(tensors.head_ids),
@@ -98,13 +98,13 @@ class CompiledDecoder:
         ending: StopRule,
     ) -> list[list[DraftToken]]:
         _check(len(spans), steps, num_ids, self._num_logits, noise, ending)
-        lines, most = len(spans), min(1 + len(RUNNERS_UP), num_ids)
-        drawn, margins = (c_int64 * (steps * lines * most))(), (c_double * (steps * lines))()
+        lines, num_best = len(spans), min(1 + len(RUNNERS_UP), num_ids)
+        best, margins = (c_int64 * (steps * lines * num_best))(), (c_double * (steps * lines))()
         added, survivals = None if noise is None else np.ascontiguousarray(noise, np.float32), ending.survivals.copy()
-        drawing = bindings.Drawing(
+        drawing = bindings.CDrawing(
             steps=steps,
             num_ids=num_ids,
-            most=most,
+            most=num_best,
             noise=None if added is None else _begin(added),
             edges=_begin(ending.edges),
             chances=_begin(ending.chances),
@@ -112,17 +112,17 @@ class CompiledDecoder:
             survivals=_begin(survivals),
             num_edges=len(ending.edges),
             enough=ending.enough,
-            drawn=drawn,
+            drawn=best,
             margins=margins,
         )
         logits = np.empty((lines, self._num_logits), np.float32)
         ends = [span.first_row + span.length - 1 for span in spans]
-        taken = self.kernels.draw(byref(self.model), byref(pass_of(tokens, spans, ends, logits)), byref(drawing))
-        found = [
-            _draft_token(drawn[at * most : (at + 1) * most], margin)
-            for at, margin in enumerate(margins[: taken * lines])
+        num_steps = self.kernels.draw(byref(self.model), byref(pass_of(tokens, spans, ends, logits)), byref(drawing))
+        guesses = [
+            _draft_token(best[at * num_best : (at + 1) * num_best], margin)
+            for at, margin in enumerate(margins[: num_steps * lines])
         ]
-        return [found[line::lines] for line in range(lines)]
+        return [guesses[line::lines] for line in range(lines)]
 
     def _tables(self, config: ModelConfig) -> dict[RopeConfig, tuple[int, int]]:
         """The cosines and sines of every rotary embedding of the model."""
@@ -130,9 +130,9 @@ class CompiledDecoder:
             rope: (self._floats(rotary.cos), self._floats(rotary.sin)) for rope, rotary in rotary_tables(config).items()
         }
 
-    def _layer(self, layer: LayerTensors, rotary: tuple[int, int], window: int | None) -> bindings.Layer:
+    def _layer(self, layer: LayerTensors, rotary: tuple[int, int], window: int | None) -> bindings.CLayer:
         cos, sin = rotary
-        return bindings.Layer(
+        return bindings.CLayer(
             norm=self._floats(layer.norm),
             qkv=self._matrix(layer.qkv),
             qk_norm=self._optional(layer.qk_norm),
@@ -147,11 +147,11 @@ class CompiledDecoder:
             window=_NO_WINDOW if window is None else window,
         )
 
-    def _matrix(self, matrix: Matrix) -> bindings.Matrix:
+    def _matrix(self, matrix: Matrix) -> bindings.CMatrix:
         outs, ins = matrix.weight.shape
         packed = self._laid_out(bindings.pack(self.kernels, matrix.weight))
         bias = None if matrix.bias is None else self._floats(matrix.bias)
-        return bindings.Matrix(weight=self._address(packed), bias=bias, outs=outs, ins=ins, steps=packed.shape[1])
+        return bindings.CMatrix(weight=self._address(packed), bias=bias, outs=outs, ins=ins, steps=packed.shape[1])
 
     def _laid_out(self, packed: NDArray[np.int32]) -> NDArray[np.int32]:
         """In one stretch with other weights, for which NumPy asks for huge pages."""
@@ -176,23 +176,23 @@ class CompiledDecoder:
 
 
 def pass_of(
-    tokens: Sequence[int], spans: Sequence[Span], wanted: Sequence[int], logits: NDArray[np.float32]
-) -> bindings.Pass:
-    """A pass over the rows of `spans` that leaves `logits` [wanted, head's outs]."""
+    tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int], logits: NDArray[np.float32]
+) -> bindings.CPass:
+    """A pass over the rows of `spans` that leaves `logits` [logit rows, head's outs]."""
     pages: list[int] = []
     places = []
     for span in spans:
-        places.append(bindings.Span(span.start, span.length, len(pages)))
+        places.append(bindings.CSpan(span.start, span.length, len(pages)))
         pages += span.pages
-    laid = bindings.Pass(
+    laid = bindings.CPass(
         tokens=(c_int64 * len(tokens))(*tokens),
-        spans=(bindings.Span * len(spans))(*places),
+        spans=(bindings.CSpan * len(spans))(*places),
         pages=(c_int64 * len(pages))(*pages),
-        wanted=(c_int64 * len(wanted))(*wanted),
+        wanted=(c_int64 * len(logit_rows))(*logit_rows),
         logits=_begin(logits),
         num_rows=len(tokens),
         num_spans=len(spans),
-        num_wanted=len(wanted),
+        num_wanted=len(logit_rows),
     )
     laid.held = logits  # of which the structure only has the address
     return laid
@@ -212,6 +212,6 @@ def _begin(numbers: NDArray[Any]) -> int:
     return numbers.ctypes.data
 
 
-def _draft_token(found: list[int], margin: float) -> DraftToken:
-    best, *others = (token for token in found if token >= 0)  # there may be fewer
+def _draft_token(tokens: list[int], margin: float) -> DraftToken:
+    best, *others = (token for token in tokens if token >= 0)  # there may be fewer
     return DraftToken(best, margin, tuple(others))

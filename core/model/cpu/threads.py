@@ -55,28 +55,28 @@ class _Candidate:
         self.calm += _displaced() == displaced
 
 
-def choose_threads(directory: Path, dtype: torch.dtype, *, decoder: DecoderName = "auto", left: int = 1) -> int:
+def choose_threads(directory: Path, dtype: torch.dtype, *, decoder: DecoderName = "auto", others: int = 1) -> int:
     """As many as this model is worth, which torch has afterwards; some of its layers stand for all of them.
 
-    `left`: cores that are others'. Each doubling that is tried takes `_PATIENCE` seconds at the most.
+    `others`: cores that are left to them. Each doubling that is tried takes `_PATIENCE` seconds at the most.
     """
-    most = len(os.sched_getaffinity(0)) - left
-    if most < 2:
+    limit = len(os.sched_getaffinity(0)) - others
+    if limit < 2:
         torch.set_num_threads(1)
         return 1
     config = ModelConfig.load(directory)
     layers = min(config.num_layers, -(-_SAMPLE // (config.layer_weights * dtype.itemsize)))
     sample = partial(load_model, directory, dtype=dtype, num_pages=1, decoder=decoder, num_layers=layers)
-    return worthwhile(sample, most)
+    return worthwhile(sample, limit)
 
 
-def worthwhile(load: Callable[[], Model], most: int) -> int:
-    """Of 1, 2, 4, ... threads up to `most`, the last doubling that was worth its cores; torch has so many after it.
+def worthwhile(load: Callable[[], Model], limit: int) -> int:
+    """Of 1, 2, 4, ... threads up to `limit`, the last doubling that was worth its cores; torch has so many after it.
 
     A model that is loaded must compute on as many threads as torch has then.
     """
     best = _candidate(load, 1)
-    for threads in _doublings(most):
+    for threads in _doublings(limit):
         other = _candidate(load, threads)
         _take_turns(best, other)
         if other.seconds > _WORTH * best.seconds:
@@ -86,9 +86,9 @@ def worthwhile(load: Callable[[], Model], most: int) -> int:
     return best.threads
 
 
-def _doublings(most: int) -> Iterator[int]:
+def _doublings(limit: int) -> Iterator[int]:
     threads = 2
-    while threads <= most:
+    while threads <= limit:
         yield threads
         threads *= 2
 
@@ -98,11 +98,11 @@ def _candidate(load: Callable[[], Model], threads: int) -> _Candidate:
     return _Candidate(threads, load())
 
 
-def _take_turns(one: _Candidate, other: _Candidate) -> None:
-    one.calm = 0
-    began = time.perf_counter()
-    while min(one.calm, other.calm) < _CALM and time.perf_counter() - began < _PATIENCE:
-        one.take_turn()
+def _take_turns(best: _Candidate, other: _Candidate) -> None:
+    best.calm = 0
+    started = time.perf_counter()
+    while min(best.calm, other.calm) < _CALM and time.perf_counter() - started < _PATIENCE:
+        best.take_turn()
         other.take_turn()
 
 

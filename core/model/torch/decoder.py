@@ -119,9 +119,9 @@ class TorchDecoder:
         return [tokens_drawn[index :: len(spans)] for index in range(len(spans))]
 
     def _launch(self, passes: Passes) -> torch.Tensor:
-        """The logits of the `wanted` rows of one pass, or the scores [passes, sessions, ids] of several."""
+        """The logits of the asked rows of one pass, or the scores [passes, sessions, ids] of several."""
         plan, *plans = passes.plans
-        logits = self._logits(self._transformer(plan, self._cache).index_select(0, passes.wanted))
+        logits = self._logits(self._transformer(plan, self._cache).index_select(0, passes.logit_rows))
         if passes.noise is None:
             return logits
         scores = [_scored(logits, passes.noise[0])]

@@ -27,14 +27,14 @@ _CLOSE = 0.02  # bf16 rounds to 0.004 of a value; a wrong row's keys, or a missi
 class PageTables(NamedTuple):
     """The rows of each session and its page table; the padding rows form the last session.
 
-    `row_starts` is int32 [sessions + 1], `lengths` int32 [sessions], in keys, `pages` int32 [sessions, most]. No
-    session has more than `most_rows` rows.
+    `row_starts` is int32 [sessions + 1], `lengths` int32 [sessions], in keys, `pages` int32 [sessions, longest].
+    No session has more than `max_rows` rows.
     """
 
     row_starts: torch.Tensor
     lengths: torch.Tensor
     pages: torch.Tensor
-    most_rows: int
+    max_rows: int
 
     def attend(self, query: torch.Tensor, cache: torch.Tensor, window: int | None, scale: float) -> torch.Tensor:
         kv_heads, head_dim = cache.shape[0] // 2, query.shape[-1]
@@ -45,7 +45,7 @@ class PageTables(NamedTuple):
             values,
             self.row_starts,
             None,
-            self.most_rows,
+            self.max_rows,
             self.pages.shape[1] * PAGE_SIZE,
             scale=scale,
             # causal: a row sees so many keys before its own, or all, and the last row of a session is its last key's
@@ -58,13 +58,13 @@ class PageTables(NamedTuple):
         return attended.flatten(1)
 
     def constants(self) -> tuple[int, ...]:
-        return (self.most_rows,)
+        return (self.max_rows,)
 
     def tensors(self) -> Iterator[torch.Tensor]:
         yield from (self.row_starts, self.lengths, self.pages)
 
     def with_tensors(self, tensors: Iterator[torch.Tensor]) -> PageTables:
-        return PageTables(next(tensors), next(tensors), next(tensors), self.most_rows)
+        return PageTables(next(tensors), next(tensors), next(tensors), self.max_rows)
 
 
 class PageTableLayouts:
@@ -77,15 +77,15 @@ class PageTableLayouts:
         end = spans[-1].first_row + spans[-1].length
         row_starts = [*(span.first_row for span in spans), end, num_rows]
         lengths = [*(span.start + span.length for span in spans), PAGE_SIZE]
-        most = padded_pages(max(map(pages_for, lengths)))
+        longest = padded_pages(max(map(pages_for, lengths)))
         pages: list[int] = []
         for own in (*(span.pages for span in spans), [self._num_pages]):
-            pages += [*own[:most], *[0] * (most - len(own))]
-        most_rows = 1 << (max(num_rows - end, *(span.length for span in spans)) - 1).bit_length()
+            pages += [*own[:longest], *[0] * (longest - len(own))]
+        max_rows = 1 << (max(num_rows - end, *(span.length for span in spans)) - 1).bit_length()
 
         def made_of(tensors: Sequence[torch.Tensor]) -> PageTables:
-            starts, seen, tables = (tensor.int() for tensor in tensors)
-            return PageTables(starts, seen, tables.view(-1, most), most_rows)
+            starts, num_keys, tables = (tensor.int() for tensor in tensors)
+            return PageTables(starts, num_keys, tables.view(-1, longest), max_rows)
 
         return Laid((row_starts, lengths, pages), made_of)
 

@@ -25,13 +25,13 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Passes(NamedTuple):
-    """One pass and its `wanted` rows, or several passes, each fed with the tokens that the pass before drew.
+    """One pass and its `logit_rows`, or several passes, each fed with the tokens that the pass before drew.
 
     `noise` [passes, sessions, ids] is for drawing; None for a single pass.
     """
 
     plans: Sequence[Plan]
-    wanted: torch.Tensor
+    logit_rows: torch.Tensor
     noise: torch.Tensor | None = None
 
 
@@ -101,7 +101,7 @@ def _arguments(passes: Passes) -> list[torch.Tensor]:
     tensors: list[torch.Tensor] = []
     for plan in passes.plans:
         tensors += [plan.tokens, plan.positions, plan.slots, *plan.layout.tensors()]
-    return [*tensors, passes.wanted] if passes.noise is None else [*tensors, passes.wanted, passes.noise]
+    return [*tensors, passes.logit_rows] if passes.noise is None else [*tensors, passes.logit_rows, passes.noise]
 
 
 def _with(passes: Passes, tensors: Sequence[torch.Tensor]) -> Passes:

@@ -162,7 +162,7 @@ def test_a_draft_that_keeps_only_the_last_part_leaves_nothing_to_be_found() -> N
     drafted(engine)
     assert model.num_used_pages == 2
     engine.close(1)
-    assert model.num_remembered_pages == 0
+    assert model.num_prefix_pages == 0
 
 
 # ---- what verifiers may say

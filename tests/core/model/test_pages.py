@@ -53,7 +53,7 @@ class Walk(RuleBasedStateMachine):
     @rule(text=st.sampled_from(TEXTS))
     def open(self, text: list[int]) -> None:
         self.model.open(self.opened)
-        gained = self.model.recall(self.opened, text)
+        gained = self.model.lookup_prefix(self.opened, text)
         assert gained == self.model.num_cached(self.opened) < len(text)
         self.sessions[self.opened] = text[:gained]
         self.opened += 1
@@ -88,7 +88,9 @@ class Walk(RuleBasedStateMachine):
         for rows, part in zip(batch, logits.split(lengths), strict=True):
             self.sessions[rows.session] += rows.tokens
             assert torch.equal(part, self._afresh(self.sessions[rows.session])[-len(part) :])
-            self.model.remember(rows.session, self.sessions[rows.session][: data.draw(st.sampled_from([1024, 0, 64]))])
+            self.model.store_prefix(
+                rows.session, self.sessions[rows.session][: data.draw(st.sampled_from([1024, 0, 64]))]
+            )
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data())
@@ -116,7 +118,7 @@ class Walk(RuleBasedStateMachine):
         needed = [pages_for(len(tokens)) for tokens in self.sessions.values()]
         assert max(needed, default=0) <= self.model.num_used_pages <= sum(needed)
         assert self.model.num_used_pages + self.model.num_free_pages == NUM_PAGES
-        assert self.model.num_remembered_pages <= self.model.num_free_pages
+        assert self.model.num_prefix_pages <= self.model.num_free_pages
 
     def teardown(self) -> None:
         for session in self.sessions:
@@ -139,10 +141,10 @@ def take_all_pages(model: CausalLM) -> None:
     for session, pages in ((-1, NUM_PAGES // 2), (-2, NUM_PAGES - NUM_PAGES // 2)):
         model.open(session)
         model.forward([Rows(session, [1] * pages * PAGE_SIZE, 0)])
-    assert (model.num_free_pages, model.num_remembered_pages) == (0, 0)
+    assert (model.num_free_pages, model.num_prefix_pages) == (0, 0)
     model.close(-1)
     model.close(-2)
-    assert (model.num_free_pages, model.num_remembered_pages) == (NUM_PAGES, 0)
+    assert (model.num_free_pages, model.num_prefix_pages) == (NUM_PAGES, 0)
 
 
 ACTIONS = ["open", "fork", "extend", "extend", "extend", "remember", "recall", "rollback", "close"]
@@ -172,10 +174,10 @@ def test_every_session_reads_its_own_tokens(seed: int) -> None:
             del held[session][kept:]
             pool.rollback(session, kept)
         elif action == "remember":
-            pool.remember(session, held[session][: random.choice([PAGE_SIZE, len(held[session])])])
+            pool.store_prefix(session, held[session][: random.choice([PAGE_SIZE, len(held[session])])])
         elif action == "recall":
             wanted = held[session] + text
-            gained = pool.recall(session, wanted)
+            gained = pool.lookup_prefix(session, wanted)
             held[session] = wanted[: len(held[session]) + gained]
             assert len(held[session]) < len(wanted)
             recalled += gained > 0
@@ -220,7 +222,7 @@ def check(pool: PagePool, store: list[list[int]], held: dict[int, list[int]]) ->
         assert [key for page in pool.pages(session) for key in store[page]][: len(tokens)] == keys(tuple(tokens))
     owned = {page for session in held for page in pool.pages(session)}
     assert len(owned) + pool.num_free == NUM_PAGES
-    assert pool.num_remembered <= pool.num_free
+    assert pool.num_prefix <= pool.num_free
 
 
 def test_of_those_who_share_a_page_the_last_keeps_it() -> None:
@@ -292,15 +294,15 @@ def test_a_pass_that_makes_no_sense_is_refused_before_anything_is_written() -> N
 def filled(pool: PagePool, session: int, tokens: Sequence[int]) -> list[int]:
     """Open a session, feed it what is not remembered of `tokens`, remember all of it; its pages."""
     pool.open(session)
-    pool.extend([(session, len(tokens) - pool.recall(session, tokens))])
-    pool.remember(session, tokens)
+    pool.extend([(session, len(tokens) - pool.lookup_prefix(session, tokens))])
+    pool.store_prefix(session, tokens)
     return list(pool.pages(session))
 
 
 def gained(pool: PagePool, tokens: Sequence[int]) -> int:
     """The tokens that a session beginning with `tokens` would recall."""
     pool.open(-1)
-    found = pool.recall(-1, tokens)
+    found = pool.lookup_prefix(-1, tokens)
     pool.close(-1)
     return found
 
@@ -311,7 +313,7 @@ def test_the_last_token_is_never_recalled(length: int, found: int) -> None:
     filled(pool, 0, TEXTS[0][:150])
     assert gained(pool, TEXTS[0][:length]) == found
     pool.close(0)
-    assert (gained(pool, TEXTS[0][:length]), pool.num_remembered, pool.num_free) == (found, 2, 4)
+    assert (gained(pool, TEXTS[0][:length]), pool.num_prefix, pool.num_free) == (found, 2, 4)
 
 
 def test_a_page_is_found_only_behind_the_pages_it_was_computed_behind() -> None:
@@ -355,7 +357,7 @@ def test_equal_pages_computed_beside_each_other_become_one() -> None:
     pool.extend([(0, 128), (1, 128)])
     assert pool.num_free == 0
     for session in (0, 1):
-        pool.remember(session, [1] * 128)
+        pool.store_prefix(session, [1] * 128)
     assert pool.pages(0) == pool.pages(1)
     assert pool.num_free == 2
 
@@ -364,11 +366,11 @@ def test_what_others_computed_meanwhile_is_taken_over_in_the_middle_of_a_page() 
     pool = PagePool(9)
     pool.open(0)
     pool.extend([(0, 100)])
-    pool.remember(0, [1] * 100)
+    pool.store_prefix(0, [1] * 100)
     pages = filled(pool, 1, [1] * 200)
-    assert pool.recall(0, [1] * 150) == 28
+    assert pool.lookup_prefix(0, [1] * 150) == 28
     assert pool.pages(0) == pages[:2]
-    assert pool.recall(0, [1] * 150) == 0
+    assert pool.lookup_prefix(0, [1] * 150) == 0
 
 
 def test_a_remembered_page_is_never_written_into() -> None:
@@ -383,7 +385,7 @@ def test_no_more_is_remembered_than_was_said_to_be_committed() -> None:
     pool = PagePool(4)
     pool.open(0)
     pool.extend([(0, 200)])
-    pool.remember(0, [1] * 127)
+    pool.store_prefix(0, [1] * 127)
     assert gained(pool, [1] * 200) == 64
 
 
@@ -411,14 +413,14 @@ def test_where_all_is_remembered_most_sessions_still_have_pages_that_follow_one_
             for number, tokens in list(live.items()):
                 tokens += [dice.randrange(2000) for _ in range(dice.randint(1, 4))]
                 pool.extend([(number, len(tokens) - pool.length(number))])
-                pool.remember(number, tokens)
+                pool.store_prefix(number, tokens)
                 first, *others = pool.pages(number)
                 seen += 1
                 together += others == list(range(first + 1, first + 1 + len(others)))
                 if len(tokens) > 250 or dice.random() < 0.02:
                     pool.close(number)
                     del live[number]
-    assert pool.num_remembered > 0.8 * 256
+    assert pool.num_prefix > 0.8 * 256
     assert together > 0.8 * seen
 
 
@@ -427,10 +429,10 @@ def test_a_lone_session_after_many_others_has_pages_that_follow_one_another() ->
     for session in range(300):
         tokens = [dice.randrange(2000) for _ in range(dice.randrange(30, 600))]
         pool.open(session)
-        pool.recall(session, tokens)
+        pool.lookup_prefix(session, tokens)
         while pool.length(session) < len(tokens):
             pool.extend([(session, min(23, len(tokens) - pool.length(session)))])
-            pool.remember(session, tokens[: pool.length(session)])
+            pool.store_prefix(session, tokens[: pool.length(session)])
         pages = pool.pages(session)
         together += pages == list(range(pages[0], pages[0] + len(pages)))
         pool.close(session)

@@ -35,14 +35,14 @@ def tokens(model: CausalLM) -> list[int]:
 def test_behind_a_recalled_beginning(model: CausalLM, tokens: list[int], closed: bool, rows: int) -> None:
     wanted = fresh(model, 0, tokens)
     fresh(model, 1, tokens, rows=rows)
-    model.remember(1, tokens)
+    model.store_prefix(1, tokens)
     if closed:
         model.close(1)
     model.open(2)
-    assert model.recall(2, tokens) == 192
+    assert model.lookup_prefix(2, tokens) == 192
     assert torch.equal(feed(model, 2, tokens[192:], 3), wanted[192:])
     model.open(3)
-    assert model.recall(3, tokens[:129]) == 128
+    assert model.lookup_prefix(3, tokens[:129]) == 128
     assert torch.equal(feed(model, 3, tokens[128:], 5), wanted[128:])
 
 
@@ -50,16 +50,16 @@ def test_behind_a_page_taken_over_from_another(model: CausalLM, tokens: list[int
     wanted = fresh(model, 0, tokens)
     fresh(model, 1, tokens[:140], rows=7)
     for session in (0, 1):
-        model.remember(session, tokens[:140])
+        model.store_prefix(session, tokens[:140])
     assert model.num_used_pages == 2 + 2 + 1
     assert torch.equal(feed(model, 1, tokens[140:], 6), wanted[140:])
 
 
 def test_a_recalled_beginning_outlives_those_who_go_on_otherwise(model: CausalLM, tokens: list[int]) -> None:
     wanted = fresh(model, 0, tokens)
-    model.remember(0, tokens)
+    model.store_prefix(0, tokens)
     model.rollback(0, 100)
     feed(model, 0, random_tokens(90, model.vocab_size, seed=1), rows=90)
     model.open(1)
-    assert model.recall(1, tokens) == 192
+    assert model.lookup_prefix(1, tokens) == 192
     assert torch.equal(feed(model, 1, tokens[192:], 8), wanted[192:])

@@ -124,7 +124,7 @@ def test_a_thousand_sessions_leave_nothing_behind(crowd: Crowd) -> None:
     assert resident() - half < GROWTH
     assert held() == before
     model, counts = models()[0], crowd.engine.counts
-    assert crowd.engine.gauges() == {"sessions": 0, "pages": 0, "remembered_pages": model.num_remembered_pages}
+    assert crowd.engine.gauges() == {"sessions": 0, "pages": 0, "remembered_pages": model.num_prefix_pages}
     assert model.num_free_pages == CONTEXTS * CONTEXT // PAGE_SIZE
     assert crowd.engine.wait() is None
     assert len(crowd.left) > 50
@@ -136,14 +136,14 @@ def test_a_thousand_sessions_leave_nothing_behind(crowd: Crowd) -> None:
 def test_every_page_is_given_out_again(crowd: Crowd) -> None:
     crowd.run(SESSIONS)
     model = models()[0]
-    assert model.num_remembered_pages > 0
+    assert model.num_prefix_pages > 0
     for session in range(CONTEXTS):
         model.open(session)
     model.forward([Rows(session, [1] * CONTEXT, 0) for session in range(CONTEXTS)])
-    assert (model.num_free_pages, model.num_remembered_pages) == (0, 0)
+    assert (model.num_free_pages, model.num_prefix_pages) == (0, 0)
     for session in range(CONTEXTS):
         model.close(session)
-    assert (model.num_used_pages, model.num_remembered_pages) == (0, 0)
+    assert (model.num_used_pages, model.num_prefix_pages) == (0, 0)
 
 
 @pytest.mark.thorough

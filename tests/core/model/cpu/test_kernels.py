@@ -56,7 +56,7 @@ def multiplied(
     words = (weight.view(torch.uint16) if weight.dtype == torch.bfloat16 else weight).numpy()
     packed = np.ascontiguousarray(bindings.pack(library, words))
     added = None if bias is None else bias.data_ptr()
-    matrix = bindings.Matrix(packed.ctypes.data, added, outs, ins, packed.shape[1])
+    matrix = bindings.CMatrix(packed.ctypes.data, added, outs, ins, packed.shape[1])
     in_bf16, x = c_int64(weight.dtype == torch.bfloat16), np.ascontiguousarray(x)
     library.multiply(byref(matrix), in_bf16, address(x), c_int64(len(x)), c_int64(threads), address(out))
     return out

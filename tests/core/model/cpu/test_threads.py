@@ -133,8 +133,8 @@ def test_the_last_core_is_left_to_others(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_core_is_left_only_where_others_want_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(tmp_path)
     monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setattr(threads, "worthwhile", lambda _, most: most)
-    assert [choose_threads(tmp_path, torch.bfloat16, left=left) for left in (0, 1, 2)] == [4, 3, 2]
+    monkeypatch.setattr(threads, "worthwhile", lambda _, limit: limit)
+    assert [choose_threads(tmp_path, torch.bfloat16, others=others) for others in (0, 1, 2)] == [4, 3, 2]
 
 
 def test_what_a_layer_weighs_is_what_its_matrices_hold(tmp_path: Path) -> None:
