@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llguidance import LLParserLimits
 from msgspec import structs
 from tokenizers import AddedToken, Tokenizer, normalizers
 
@@ -213,7 +214,10 @@ def test_a_proposal_that_leads_where_the_grammar_gives_up_is_cut(
     grammar: str, seed: int, items: int, steps: list[list[int]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "MASK_ITEMS", items)
+        limits = LLParserLimits(
+            step_max_items=items, step_lexer_fuel=50_000, max_lexer_states=50_000, verbose_errors=False
+        )
+        patch.setattr(matching, "LIMITS", limits)
         request = asked(grammar, seed=seed, max_tokens=20)
         truth = plain(request)
         for right in (0, 3, 12):
