@@ -102,6 +102,7 @@ def test_an_adapter_of_the_task_is_better_on_held_out_prompts(aligned: tuple[Ali
     assert difference.difference > 0.05
 
 
+@pytest.mark.thorough
 def test_a_draft_trained_on_shuffled_answers_is_not_promoted(tmp_path: Path) -> None:
     order = torch.randperm(len(data().ids), generator=torch.Generator().manual_seed(4))
     shuffled = replace(data(), ids=data().ids[order], logprobs=data().logprobs[order])
@@ -145,6 +146,7 @@ def test_training_goes_on_from_an_earlier_adapter_of_the_same_rank(
         run(tmp_path / "other", replace(TINY, rank=8), adapter=adapter)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rank", [8, None])
 def test_lk_raises_acceptance(tmp_path: Path, rank: int | None) -> None:
     found = run(tmp_path, replace(RECIPE, loss="lk", rank=rank))
@@ -184,6 +186,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Alignment, di
     return run(where, TINY), contents(where / "best")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stops", [(1,), (4,), (7,), (3, 5, 9, 10)], ids=str)
 def test_a_run_stopped_anywhere_goes_on_to_the_same_bytes(
     tmp_path: Path, undisturbed: tuple[Alignment, dict[str, bytes]], stops: tuple[int, ...]

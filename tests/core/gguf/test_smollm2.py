@@ -98,6 +98,7 @@ def test_ids_of_a_thousand_texts(file: GgufFile, tokenizer: Tokenizer) -> None:
         assert b"".join(map(tokenizer.token_bytes, ids)).decode() == text
 
 
+@pytest.mark.thorough
 def test_the_chat_template_is_that_of_the_file(file: GgufFile, tokenizer: Tokenizer) -> None:
     template = jinja2.Template(file.require("tokenizer.chat_template", str))
     for messages in (CHAT, [{"role": "system", "content": "Be brief."}, *CHAT]):
@@ -107,6 +108,7 @@ def test_the_chat_template_is_that_of_the_file(file: GgufFile, tokenizer: Tokeni
         assert text.endswith("<|im_start|>assistant\n")
 
 
+@pytest.mark.thorough
 def test_an_answer_ends_at_im_end(model: CausalLM, tokenizer: Tokenizer) -> None:
     assert [tokenizer.token_text(number) for number in tokenizer.eos_ids] == ["<|im_end|>", "<|endoftext|>"]
     logits = fresh(model, 1, tokenizer.encode_chat(CHAT))

@@ -70,11 +70,13 @@ def test_held_out_prompts_fall_into_pure_groups(
         assert purity(partition, train.of(tasks), held_out.of(tasks)) >= 0.90, tasks
 
 
+@pytest.mark.thorough
 def test_the_number_of_tasks_is_right_or_one_more(found: dict[tuple[int, ...], TaskPartition]) -> None:
     over = [partition.k - len(tasks) for tasks, partition in found.items()]
     assert all(extra in (0, 1) for extra in over), over
 
 
+@pytest.mark.thorough
 def test_given_the_true_number_held_out_prompts_fall_into_pure_groups(train: Prompts, held_out: Prompts) -> None:
     partition = find_tasks(train.texts, train.embeddings, k=6, max_k=2)
     assert partition.k == 6
@@ -90,6 +92,7 @@ def test_random_vectors_under_random_words_are_one_task() -> None:
     assert not partition.labels.any()
 
 
+@pytest.mark.thorough
 def test_shuffled_words_embedded_for_real_are_one_task(encode: Encode, train: Prompts) -> None:
     words = [word for text in train.of((0, 1, 2, 4)).texts for word in telling_words(text)]
     rng = Random(5)
@@ -97,6 +100,7 @@ def test_shuffled_words_embedded_for_real_are_one_task(encode: Encode, train: Pr
     assert find_tasks(texts, encode(texts)).k == 1
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_partition(train: Prompts, found: dict[tuple[int, ...], TaskPartition]) -> None:
     prompts, first = train.of(SUBSETS[0]), found[SUBSETS[0]]
     again = find_tasks(prompts.texts, prompts.embeddings)
@@ -105,6 +109,7 @@ def test_the_same_seed_gives_the_same_partition(train: Prompts, found: dict[tupl
     assert (again.names, again.scores) == (first.names, first.scores)
 
 
+@pytest.mark.thorough
 def test_a_partition_read_back_assigns_alike(
     found: dict[tuple[int, ...], TaskPartition], train: Prompts, tmp_path: Path
 ) -> None:
@@ -121,6 +126,7 @@ def test_a_broken_partition_says_where_it_is(tmp_path: Path) -> None:
         TaskPartition.load(tmp_path)
 
 
+@pytest.mark.thorough
 def test_tasks_come_largest_first_with_distinct_names(found: dict[tuple[int, ...], TaskPartition]) -> None:
     for partition in found.values():
         sizes = np.bincount(partition.labels)

@@ -104,6 +104,7 @@ def test_it_learns_what_the_partition_calls_prompts(small: Fitted, stage: Stage)
     assert 0 < router.p50_ms <= router.p99_ms
 
 
+@pytest.mark.thorough
 def test_the_confusion_tells_where_every_held_out_prompt_went(small: Fitted, stage: Stage) -> None:
     confusion, router = small.routing.confusion, TaskClassifier.load(small.directory)
     of_tasks = confusion[: stage.partition.k]
@@ -116,11 +117,13 @@ def test_the_confusion_tells_where_every_held_out_prompt_went(small: Fitted, sta
     assert confusion[-1][-1] > 0.9 * sum(confusion[-1]) > 0
 
 
+@pytest.mark.thorough
 def test_it_writes_a_router_and_nothing_else(small: Fitted, stage: Stage) -> None:
     assert sorted(file.name for file in small.directory.iterdir()) == ["config.json", "model.safetensors"]
     assert sorted(TaskClassifier.load(small.directory).tasks) == sorted(stage.partition.names)
 
 
+@pytest.mark.thorough
 def test_every_step_is_reported(small: Fitted) -> None:
     assert small.reports == [(step, SMALL["steps"], "router") for step in range(1, SMALL["steps"] + 1)]
 
