@@ -8,7 +8,7 @@ ray_private    all that is used of Ray without a public name
 connection     connects a command to the Ray of a running service
 operations     what operators see of a running service, and the replicas that they set
 deployments    actors (ingress, task router, draft pools, target verifier), the life of an answer, deploying, telemetry
-api            the FastAPI application: routes of every protocol, forms of errors, the table of fields
+api            the FastAPI application: routes of every protocol, forms of errors
 http           the core of all protocols: from a request's fields to the pieces of its answer
 protocols      openai, responses, anthropic: leaves that translate
 client         a client of any OpenAI-compatible server

@@ -16,5 +16,5 @@ To add a protocol, make a folder like `responses` with
     routes       `routes(service)`: `translated_batch`, then `respond`
     errors       only if its errors have a form of their own
 
-and one line in `registry.PROTOCOLS`. `python -m serve_app.api.table > serve_app/API.md` then lists its fields.
+and one line in `registry.PROTOCOLS`. `python -m tests.serve_app.api.api_page > serve_app/API.md` then lists its fields.
 """

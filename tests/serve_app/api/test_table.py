@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from serve_app.api.table import SUPPORTED, api_page, entries, nested_objects
 from serve_app.api.tokenizing import TokenizeRequest
 from serve_app.http.schema.fields import Fields
 from serve_app.http.schema.requests import ChatRequest, CompletionRequest
 from serve_app.protocols.anthropic.requests import MessagesRequest
 from serve_app.protocols.responses.requests import ResponsesRequest
+from tests.serve_app.api.api_page import SUPPORTED, api_page, entries, nested_objects
 from tests.serve_app.clients import http_client
 from tests.serve_app.scripted import ScriptedService
 
@@ -43,12 +43,14 @@ def fields(endpoint: str, kind: str) -> list[str]:
 
 
 def test_the_page_is_what_the_code_gives() -> None:
-    again = "write it again: python -m serve_app.api.table > serve_app/API.md"
+    again = "write it again: python -m tests.serve_app.api.api_page > serve_app/API.md"
     assert PAGE.read_text() == api_page(), again
 
 
 def test_the_command_prints_it() -> None:
-    printed = subprocess.run([sys.executable, "-m", "serve_app.api.table"], capture_output=True, text=True, check=True)
+    printed = subprocess.run(
+        [sys.executable, "-m", "tests.serve_app.api.api_page"], capture_output=True, text=True, check=True
+    )
     assert printed.stdout == api_page()
 
 

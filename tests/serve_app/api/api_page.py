@@ -1,4 +1,4 @@
-"""Writes serve_app/API.md from the code: `python -m serve_app.api.table > serve_app/API.md`."""
+"""Writes serve_app/API.md from the code: `python -m tests.serve_app.api.api_page > serve_app/API.md`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from serve_app.http.service import Service
 
 INTRODUCTION = """# The API
 
-Made from the code by `python -m serve_app.api.table > serve_app/API.md`; a test compares them. A running service
-has the same, with types and limits, at `/docs` for people and at `/openapi.json` for tools.
+Made from the code by `python -m tests.serve_app.api.api_page > serve_app/API.md`; a test compares them. A running
+service has the same, with types and limits, at `/docs` for people and at `/openapi.json` for tools.
 
 HEAD works wherever GET does. Every response has an `x-request-id`; errors are OpenAI's `{"error": {...}}`, those of
 `/v1/messages` Anthropic's. Not in the table are `/healthz`, another name of `/health`, and the front page `/`, which is
