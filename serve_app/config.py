@@ -88,7 +88,7 @@ class Target(Section):
     decoder: DecoderName = Field(
         "auto",
         description="computes the passes: kernels compiled for this CPU, or torch; auto: compiled on a CPU, torch "
-        "elsewhere. An older file's `compiled: true` and `compiled: false` mean `compiled` and `torch`",
+        "elsewhere",
     )
     numerics: Literal["exact", "fast"] = Field(
         "exact",
@@ -115,20 +115,6 @@ class Target(Section):
         "also work with a template that has none: they are told in the system message",
     )
     actors: Actors = Actors()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _older_key(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or "compiled" not in content:
-            return content
-        if "decoder" in content:
-            raise PydanticCustomError("decoder", "compiled: `decoder` says it all; leave `compiled` out")
-        decoders = {None: "auto", True: "compiled", False: "torch"}
-        compiled = content["compiled"]
-        if not (compiled is None or isinstance(compiled, bool)):
-            raise PydanticCustomError("decoder", "compiled: write `decoder: compiled` or `decoder: torch` instead")
-        rest = {key: value for key, value in content.items() if key != "compiled"}
-        return rest | {"decoder": decoders[compiled]}
 
 
 class Draft(Section):

@@ -202,8 +202,6 @@ def test_the_key_of_a_draft_has_one_task_whatever_the_adapter(task: str) -> None
         ("target.dtype", "float16", "target.dtype: Input should be 'float32' or 'bfloat16'"),
         ("target.cache_token", 4096, "target.cache_token: unknown key; did you mean `cache_tokens`"),
         ("target.decoder", "vllm", "target.decoder: Input should be 'auto', 'compiled' or 'torch'"),
-        ("target.compiled", "yes", "compiled: write `decoder: compiled` or `decoder: torch` instead"),
-        ("target", {"model": "x", "compiled": True, "decoder": "auto"}, "`decoder` says it all; leave `compiled` out"),
         ("target.max_queued", 0, "target.max_queued: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 17, "draft.num_speculative_tokens: Input should be less than or equal to 16"),
@@ -262,11 +260,6 @@ def test_mistakes_are_told_with_what_to_write(path: str, value: object, told: st
     with pytest.raises(ConfigError) as caught:
         parse_config(changed(path, value))
     assert told in str(caught.value)
-
-
-@pytest.mark.parametrize(("compiled", "decoder"), [(None, "auto"), (True, "compiled"), (False, "torch")])
-def test_older_files_name_their_decoder_by_another_key(compiled: bool | None, decoder: str) -> None:
-    assert parse_config(changed("target.compiled", compiled)).target.decoder == decoder
 
 
 def test_a_service_has_no_aliases_unless_they_are_written_down() -> None:
