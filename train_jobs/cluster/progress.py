@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from train_jobs.cluster.progress_view import LineView, StageSize, TableView, UnitProgress, View, print_line
+from train_jobs.cluster.progress_view import ProgressView, StageSize, UnitProgress, print_line
 
 Handle = Any  # of a Ray actor, whose methods have no types
 ReportProgress = Callable[[str, int, int, str], None]  # unit, done, total, note
@@ -27,17 +27,16 @@ MAX_PENDING = 1000  # reports in flight from one process
 class Progress:
     """A context manager that shows one stage at a time.
 
-    `stages` names all stages in order, for a bar that counts them. `seconds` are those of the stages that ran.
+    `stages` names all stages in order, which the view counts. `seconds` are those of the stages that ran.
     """
 
     def __init__(self, console: Console, stages: Sequence[str] = ()) -> None:
         self._console = console
         self.seconds: dict[str, float] = {}
-        self._view: View = TableView(console, stages) if console.is_terminal else LineView(console)
+        self._view = ProgressView(console, stages)
         self._board: Handle | None = None
 
     def __enter__(self) -> Progress:
-        self._view.open()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -48,7 +47,7 @@ class Progress:
 
     def skipped(self, name: str) -> None:
         """Show a stage that was done before."""
-        self._view.end(name, f"{name}: done before")
+        self._view.end(f"{name}: done before")
 
     @contextmanager
     def stage(self, name: str, units: int, work: int | None = None) -> Iterator[ReportProgress]:
@@ -67,7 +66,7 @@ class Progress:
             outcome = "done in"
         finally:
             seconds = self.seconds[name] = time.monotonic() - began
-            self._view.end(name, f"{name}: {outcome} {seconds:.1f} s")
+            self._view.end(f"{name}: {outcome} {seconds:.1f} s")
 
     def _begin(self, stage: str) -> Handle:
         import ray
@@ -132,7 +131,7 @@ def _board_here() -> Handle:
 
 
 @contextmanager
-def _updating(board: Handle, view: View) -> Iterator[None]:
+def _updating(board: Handle, view: ProgressView) -> Iterator[None]:
     """Update the view from a thread during the block, and once more at its end."""
     over = Event()
     thread = Thread(target=_update, args=(board, view, over), name="progress", daemon=True)
@@ -145,7 +144,7 @@ def _updating(board: Handle, view: View) -> Iterator[None]:
             thread.join()
 
 
-def _update(board: Handle, view: View, over: Event) -> None:
+def _update(board: Handle, view: ProgressView, over: Event) -> None:
     import ray
 
     last = False
