@@ -19,7 +19,7 @@ from core.atomic_files import replace
 from core.distill.dataset import DistillationBatch, DistillationBatches, DistillationSet
 from core.distill.learner import DraftLearner
 from core.model.base import drawable_ids
-from core.replay.replay import Terms, hits_among, output_logits, replay, total
+from core.replay.replay import Terms, score, total
 from core.traces.record import Record
 
 _WARM_UP = 0.05  # share of the steps
@@ -154,12 +154,8 @@ class _AlignmentRun:
     def evaluate(self) -> None:
         learner, terms = self.learner, self._terms
         ids = drawable_ids(learner.head_ids, terms.num_valid)
-        logits = (output_logits(record, learner.forward, learner.context) for record in self._held_out)
-        replays = (
-            replay(hits_among(ids, record, row), record, terms)
-            for record, row in zip(self._held_out, logits, strict=True)
-        )
-        self.curve.append(Evaluation(self.step, total(replays).acceptance_rate))
+        counts = total(score(learner.forward, learner.context, ids, self._held_out, terms))
+        self.curve.append(Evaluation(self.step, counts.acceptance_rate))
         if self.best == self.curve[-1]:
             self.best_weights = learner.state()
 

@@ -63,17 +63,13 @@ def score_draft(model: Model, records: Sequence[Record], terms: Terms) -> list[A
 
     The model needs pages for one session of its context.
     """
-    forward, ids = session_forward(model), drawable_ids(model.head_ids, terms.num_valid)
-    logits = (output_logits(record, forward, model.context) for record in records)
+    return score(session_forward(model), model.context, drawable_ids(model.head_ids, terms.num_valid), records, terms)
+
+
+def score(forward: Forward, context: int, ids: Ids, records: Sequence[Record], terms: Terms) -> list[AcceptanceCounts]:
+    """Counts of a draft of this `context`, whose logits have a column for each of `ids`; see `score_draft`."""
+    logits = (output_logits(record, forward, context) for record in records)
     return [replay(hits_among(ids, record, row), record, terms) for record, row in zip(records, logits, strict=True)]
-
-
-def hits(record: Record, forward: Forward, context: int, terms: Terms) -> list[bool]:
-    """One bool per output token: True if the draft, given all tokens before it, samples it with the same noise.
-
-    `context` is the draft's, whose logits are of all ids.
-    """
-    return hits_among(terms.num_valid, record, output_logits(record, forward, context))
 
 
 @torch.inference_mode()
@@ -89,7 +85,10 @@ def output_logits(record: Record, forward: Forward, context: int) -> torch.Tenso
 
 @torch.inference_mode()
 def hits_among(ids: Ids, record: Record, logits: torch.Tensor) -> list[bool]:
-    """The hits of a draft that samples among `ids`, which are those of the first columns of its `output_logits`."""
+    """One bool per output token: True if the draft, given all tokens before it, samples it with the same noise.
+
+    It samples among `ids`, which are those of the first columns of its `output_logits`.
+    """
     noise, nothing_yet = NoiseWindow(record.seed, record.choice), GeneratedCounts()
     proposed, prompt = record.output_ids[:-1], record.prompt_ids
     sampling = Sampling(record.params, noise, record.prompt_length, nothing_yet, proposed, prompt)

@@ -30,10 +30,10 @@ def competition(
 ) -> Iterator[Run]:
     """The runs of one record after its prefill, if a draft and `sources` propose to it.
 
-    `hit` is as `core.replay.replay.hits` gives it; None: there is no draft. `sources` and `draft`, the estimate of the
-    draft's acceptance, learn from the record. The earlier answers of `owner` may be proposed, and this one is added to
-    them. The draft proposes as many tokens as `terms` allow, and `sources` as many as are worth a row of the target,
-    which costs what their policy has observed.
+    `hit` is as `core.replay.replay.hits_among` gives it; None: there is no draft. `sources` and `draft`, the estimate
+    of the draft's acceptance, learn from the record. The earlier answers of `owner` may be proposed, and this one is
+    added to them. The draft proposes as many tokens as `terms` allow, and `sources` as many as are worth a row of the
+    target, which costs what their policy has observed.
     """
     truth = record.output_ids
     asked = GenerationRequest(

@@ -15,8 +15,8 @@ from core.model.base import drawable_ids
 from core.model.draft_vocabulary import DraftVocabulary
 from core.replay.replay import (
     AcceptanceCounts,
+    Forward,
     Terms,
-    hits,
     hits_among,
     output_logits,
     replay,
@@ -33,6 +33,11 @@ from tests.core.family_records import TERMS, TOKENIZER, answered, draft, request
 from tests.core.toy import PROMPT, VOCAB_SIZE, ToyModel, plain_tokens, request
 
 NOWHERE = Address("", "")
+
+
+def hits(record: Record, forward: Forward, context: int, terms: Terms) -> list[bool]:
+    """Of a draft whose logits are of all ids."""
+    return hits_among(terms.num_valid, record, output_logits(record, forward, context))
 
 
 def lockstep(
