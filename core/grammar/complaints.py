@@ -7,10 +7,6 @@ import re
 _SAID = 200  # characters of a complaint, which may quote the whole grammar
 _TOO_MUCH = "it allows too much at one place, or its texts never end; name fewer optional properties or choices"
 _TOO_COMPLEX = "its patterns, lengths and multiples are too complex; write shorter patterns and smaller bounds"
-_NO_UNION = (
-    "'oneOf' can only be held where no two of its schemas have a value in common; write 'anyOf', or give each a "
-    "required property with a 'const' of its own"
-)
 _UNKNOWN = "no grammar can hold it; write it simpler"
 _NOTHING = "nothing is valid here; its parts contradict each other"
 _IN_OUR_WORDS = {
@@ -23,7 +19,6 @@ _IN_OUR_WORDS = {
     r"lookarounds not supported.*(End|EndLF)": "'$' may stand only where a text ends",
     r"lookarounds not supported": "word boundaries and look-around are not supported; write what the text is",
     r"look-around": "look-ahead and look-behind are not supported; write what the text is",
-    r"oneOf constraints": _NO_UNION,
     r"backreferences": "back-references are not supported; write the text out",
     r"circular references": "a reference to a schema around it may have no other keywords beside it; leave them out",
     r"patternProperty regexes .* are not disjoint": "two names in 'patternProperties' match one name; let them differ",

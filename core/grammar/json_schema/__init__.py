@@ -13,7 +13,7 @@ context       what all of these share while one schema is rewritten
 references    what a `$ref` means
 keywords      tables of the keywords that are known
 final_checks  what is looked at once all is rewritten, with
-disjointness    unions that values tell apart
+disjointness    proofs that 'one of' means 'any of'
 finiteness      which parts have a value that ends
 schema        what a rewritten schema is, and what is wrong with one
 """

@@ -28,8 +28,9 @@ def restrict(keyword: str, part: Part, context: Context, references: References)
         case "anyOf":
             _add(keyword, context.inner_list(part, keyword), part.rewritten)
         case "oneOf":
-            _add(keyword if context.strict else "anyOf", context.inner_list(part, keyword), part.rewritten)
-            context.unions.append(part.rewritten)
+            options = context.inner_list(part, keyword)
+            context.unions.append((options, path))
+            _add("anyOf", options, part.rewritten)
 
 
 def add_all(schemas: Sequence[Rewritten], rewritten: Schema) -> None:

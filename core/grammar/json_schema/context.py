@@ -65,7 +65,7 @@ class Context:
         self._places: dict[int, tuple[Path, Schema]] = {}  # of the rewritten schemas, by identity, and themselves
         self._reasons: dict[int, str] = {}  # why some have no value
         # What is looked at once all is rewritten:
-        self.unions: list[Schema] = []  # with `oneOf`, if it is to be held
+        self.unions: list[tuple[list[Rewritten], Path]] = []  # of which one must hold
         self.unique_lists: list[tuple[Schema, Path]] = []
         self.multiples: set[Fraction] = set()
         self.controls: Path | None = None  # where a text has characters that can only be written as numbers

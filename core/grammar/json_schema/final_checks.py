@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from core.grammar.json_schema.arrays import MAX_ARRANGEMENTS, arrangements, listed_values
-from core.grammar.json_schema.combinations import add_all
 from core.grammar.json_schema.context import Context
-from core.grammar.json_schema.disjointness import told_apart
+from core.grammar.json_schema.disjointness import Disjointness
 from core.grammar.json_schema.finiteness import Finiteness
 from core.grammar.json_schema.references import subschemas
-from core.grammar.json_schema.schema import UNIONS, Path, Rewritten, Schema, SchemaFault, referred
+from core.grammar.json_schema.schema import Path, Rewritten, Schema, SchemaFault, referred
 
 MAX_REACH = 400  # schemas within each other, also by references
 
+_NO_UNION = (
+    "'oneOf' can only be held where no two of its schemas have a value in common; write 'anyOf', or give each a "
+    "required property with a 'const' of its own"
+)
 _NO_ARRANGEMENT = (
     f"'uniqueItems' can only be held for items of few values, in {MAX_ARRANGEMENTS} orders at most; list the values in "
     "'enum' and lower 'maxItems', or leave it out"
@@ -41,9 +44,9 @@ def without_endless(root: Rewritten, context: Context) -> tuple[Rewritten, dict[
     """The schema and its definitions, checked, with false in place of each part that has no value."""
     for arranged, path in context.unique_lists:
         _arrange(arranged, path, context)
-    for schema in context.unions:
-        if "oneOf" in schema and told_apart(schema["oneOf"], context.definitions):
-            add_all([{"anyOf": schema.pop("oneOf")}], schema)
+    for options, path in context.unions:
+        if context.strict and not Disjointness(context.definitions).of_all(options):
+            raise SchemaFault(path, _NO_UNION)
     if context.has_open_objects and context.controls is not None:
         raise SchemaFault(context.controls, _CONTROLS)
     _check_circles(context)
@@ -81,7 +84,7 @@ def _names_in_place(schema: Rewritten) -> set[str]:
         return set()
     name = referred(schema)
     names = set[str]() if name is None else {name}
-    return names.union(*(_names_in_place(part) for key in ("allOf", *UNIONS) for part in schema.get(key, ())))
+    return names.union(*map(_names_in_place, [*schema.get("allOf", ()), *schema.get("anyOf", ())]))
 
 
 def _check_reach(schema: Rewritten, depth: int, reached: set[str], context: Context) -> None:

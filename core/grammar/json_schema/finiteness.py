@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from core.grammar.json_schema.schema import UNIONS, Rewritten, referred
+from core.grammar.json_schema.schema import Rewritten, referred
 
 
 class Finiteness:
@@ -41,9 +41,8 @@ class Finiteness:
         if (name := referred(schema)) is not None and name not in self._finite:
             yield self._definitions[name]
         yield from self._endless(schema.get("allOf", ()))
-        for key in UNIONS:
-            if key in schema and len(endless := list(self._endless(schema[key]))) == len(schema[key]):
-                yield from endless
+        if "anyOf" in schema and len(endless := list(self._endless(schema["anyOf"]))) == len(schema["anyOf"]):
+            yield from endless
         if schema.get("type") == ["object"]:
             yield from self._endless(_needed_properties(schema))
         if schema.get("type") == ["array"]:
@@ -69,7 +68,7 @@ class Finiteness:
         for key in ("properties", "patternProperties"):
             for name, inner in schema.get(key, {}).items():
                 schema[key][name] = self.prune(inner)
-        for key in ("allOf", *UNIONS, "prefixItems"):
+        for key in ("allOf", "anyOf", "prefixItems"):
             if key in schema:
                 schema[key][:] = map(self.prune, schema[key])
         for key in ("items", "additionalProperties"):

@@ -11,7 +11,6 @@ Schema = dict[str, Any]
 Rewritten = bool | Schema
 """Here `type` is a list, bounds are inclusive, and references lead to `$defs`."""
 
-UNIONS = ("anyOf", "oneOf")
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 MAX_DEPTH = 48  # schemas, or lists and objects, within each other; the engine reads JSON that is 128 deep
 _DEFINITIONS = "#/$defs/"
