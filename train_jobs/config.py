@@ -167,12 +167,8 @@ class RouterConfig(StageSection):
 
 
 class EvaluateConfig(Section):
-    """The comparison of drafts on held-out prompts, and the vocabularies of the promoted ones."""
+    """The comparison of drafts on held-out prompts."""
 
-    vocabulary_sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (),
-        description="numbers of token ids that a draft's head may be cut to, if that pays on this machine",
-    )
     worker: WorkerConfig = WorkerConfig()
 
 

@@ -3,5 +3,5 @@
 replay            acceptance of any draft on recorded answers
 promotion         the choice of the draft for a task
 shadow            one bundle's drafts against another's, as a service would have routed its answers
-vocabulary_size   the choice of a draft vocabulary's size, by cost and acceptance as measured
+vocabulary_size   what draft vocabularies of several sizes cost and bring
 """

@@ -1,14 +1,12 @@
-"""The size of a draft vocabulary, chosen by the cost of a drafted token and the tokens per pass that were measured.
+"""What a draft vocabulary of some size costs and brings: the cost of a drafted token, and the acceptance.
 
-A smaller vocabulary makes drafting cheaper, and misses more of the target's tokens. What counts is goodput: the tokens
-per second of a target pass with the drafting before it.
+A smaller vocabulary makes drafting cheaper, and misses more of the target's tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -21,37 +19,9 @@ from core.replay.replay import AcceptanceCounts, Terms
 from core.sampling.gumbel import gumbel, num_ids
 from core.traces.record import Record
 
-CLEARLY = 1.02  # times the goodput with the whole vocabulary: a lesser gain may be luck
 _CACHED = 128  # tokens before the drafted ones
 _TURNS = 20
 _SESSION = 0
-
-
-class MeasuredSize(NamedTuple):
-    """A number of ids, the seconds of a drafted token with it, and the tokens per target pass, which begin at 1."""
-
-    size: int
-    seconds_per_token: float
-    tokens_per_pass: float
-
-    def goodput(self, pass_seconds: float, num_speculative_tokens: int) -> float:
-        """Tokens per second where every pass of the target waits for so many drafted tokens."""
-        return self.tokens_per_pass / (pass_seconds + num_speculative_tokens * self.seconds_per_token)
-
-
-def choose_size(
-    whole: MeasuredSize, cut: Sequence[MeasuredSize], pass_seconds: float, num_speculative_tokens: int
-) -> MeasuredSize:
-    """The cut of the best goodput if it is clearly better than the whole vocabulary, else the whole one.
-
-    `pass_seconds` are those of a target pass that checks `num_speculative_tokens`.
-    """
-
-    def goodput(measured: MeasuredSize) -> float:
-        return measured.goodput(pass_seconds, num_speculative_tokens)
-
-    best = max(cut, key=goodput, default=whole)
-    return best if goodput(best) > CLEARLY * goodput(whole) else whole
 
 
 def score_vocabularies(

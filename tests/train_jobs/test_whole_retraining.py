@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from core.bundle.store import Winner, open_live
+from core.bundle.store import open_live
 from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
-from core.model.draft_vocabulary import DraftVocabulary
 from core.model.loader import adapted_model, is_adapter, lora_rank
 from tests.train_jobs.retraining import Retraining
-from train_jobs.drafts import vocabularies
 from train_jobs.drafts.candidates import TASK, draft_name, trial_name
 from train_jobs.drafts.training_runs import base_runs, specialised_runs
 from train_jobs.stages.align import live_drafts
 from train_jobs.work.findings import Findings
-from train_jobs.work.models import target_tokenizer
 from train_jobs.work.workspace import Workspace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # two minutes: a whole retraining
@@ -73,29 +69,6 @@ def test_a_stage_whose_turn_has_not_come_says_what_is_missing(retrained: Retrain
     outcome = retrained.stage("evaluate", work=tmp_path)
     assert outcome.returncode == 2
     assert "stage evaluate needs collect, partition, align, router first" in outcome.stderr
-
-
-@pytest.mark.parametrize(("pass_seconds", "cut"), [(0.0, True), (1e6, False)])
-def test_a_head_is_cut_where_drafting_costs_much_beside_a_pass(
-    retrained: Retraining, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pass_seconds: float, *, cut: bool
-) -> None:
-    work = retrained.workspace
-    evaluate = work.config.evaluate.model_copy(update={"vocabulary_sizes": (400,)})
-    work.config = work.config.model_copy(update={"evaluate": evaluate})
-    monkeypatch.setattr(vocabularies, "_pass_seconds", lambda _: pass_seconds)
-    shutil.copytree(work.drafts().draft(""), tmp_path / "drafts")
-    base = tmp_path / "drafts" / work.drafts().base(0).name
-    winner = Winner(directory=base, decision="base", reason="better")
-    chooser = vocabularies.VocabularyChooser(work, lambda *_: None)
-    slot, found = chooser.work(vocabularies.PromotedDraft(GENERAL, None, winner))
-    assert slot == GENERAL
-    assert (found.directory != base) == cut
-    if cut:
-        assert found.directory is not None
-        vocabulary = DraftVocabulary.find(found.directory)
-        assert vocabulary is not None
-        assert set(target_tokenizer(work.config).eos_ids) <= set(vocabulary.ids.tolist())
-        assert "of 2048 ids" in found.reason
 
 
 def test_a_second_retraining_goes_on_from_what_is_live(retrained: Retraining, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,5 +4,4 @@ candidates      the drafts that compete for a slot, and their names
 training_runs   the plan of the align stage: the base, an adapter per task and seed, and the controls
 loading         the target and drafts, loaded to run
 scoring         acceptance on held-out traces
-vocabularies    the ids that a promoted draft's head is cut to, where that pays
 """

@@ -15,12 +15,10 @@ from core.draft_key import GENERAL
 from core.replay.promotion import Promotion, TaskPromotion, evidence, promote, promote_tasks
 from core.replay.replay import AcceptanceCounts, total
 from train_jobs.cluster.progress import Progress
-from train_jobs.cluster.workers import spread
 from train_jobs.config import RetrainConfig
 from train_jobs.drafts.candidates import BASE, CONTINUED, LIVE, MIXED, SINGLE_DRAFTS, TASK, draft_name
 from train_jobs.drafts.scoring import ScoringJob, score_all
 from train_jobs.drafts.training_runs import base_runs
-from train_jobs.drafts.vocabularies import PromotedDraft, VocabularyChooser
 from train_jobs.work.artefacts import WINNERS, Split, TaskAssignment, Winners, write_json
 from train_jobs.work.cached_step import settings_of
 from train_jobs.work.workspace import Workspace
@@ -39,7 +37,7 @@ def run(work: Workspace, progress: Progress) -> None:
     jobs, scores = list(candidate_jobs(work)), work.scores()
     score_all(work, scores, jobs, "evaluate", progress)
     winners = Judge(work, {job.name: job.draft for job in jobs}).winners()
-    write_json(directory / WINNERS, _with_vocabularies(work, winners, progress))
+    write_json(directory / WINNERS, winners)
 
 
 def candidate_jobs(work: Workspace) -> Iterator[ScoringJob]:
@@ -61,31 +59,6 @@ def candidate_jobs(work: Workspace) -> Iterator[ScoringJob]:
 
 def _numbers(tasks: TaskAssignment, task: int | None) -> dict[Split, list[int]]:
     return {split: tasks.numbers(split, task) for split in ("promotion", "test")}
-
-
-def _with_vocabularies(work: Workspace, winners: Winners, progress: Progress) -> Winners:
-    """The same winners, with heads cut where that pays; a draft that serves several slots has one head for all."""
-    if not work.config.evaluate.vocabulary_sizes:
-        return winners
-    tasks = {slot: task for task, slot in enumerate(work.tasks().routed)}
-    general = PromotedDraft(GENERAL, None, winners.general)
-    own = [
-        PromotedDraft(slot, tasks[slot], winner)
-        for slot, winner in winners.tasks.items()
-        if winner.directory != winners.general.directory
-    ]
-    promoted = [general, *own]
-    with progress.stage("vocabularies", len(promoted)) as report:
-        winners_by_slot = dict(spread(VocabularyChooser, work.config.evaluate.worker, promoted, work, report))
-    shared = winners_by_slot[GENERAL]
-    return msgspec.structs.replace(
-        winners,
-        general=shared,
-        tasks={
-            slot: winners_by_slot.get(slot) or msgspec.structs.replace(winner, directory=shared.directory)
-            for slot, winner in winners.tasks.items()
-        },
-    )
 
 
 class Judge:
