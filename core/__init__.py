@@ -1,8 +1,5 @@
 """The algorithm: plain objects that know neither Ray nor HTTP and also run as two processes without them.
 
-A task is a group of prompts. A slot is a place for a draft: one for a task, or the general one. A pool is the replicas
-that serve a slot.
-
 Rooms, and the rooms each may import (tests/test_layout.py holds this):
 
     sampling    how a token is drawn: request parameters, filters, shared noise     -
@@ -33,4 +30,31 @@ Beside the rooms lie the nouns that every room may import: arrays, atomic_files,
 generation and confidence_intervals.
 `model_names` says which directory a configuration means by a model's name; it imports family, smollm2 and gguf.
 `serve_app` and `train_jobs` import this package, never the other way round.
+
+Words, and those of vLLM, Ray or the papers for the same:
+
+    task                a group of prompts that one draft is best for; a Ray task is always called a Ray task
+    draft, DraftKey     a draft model with a LoRA adapter; the key names its task and the adapter's digest
+    pool                the replicas of a Ray Serve deployment that serve one draft
+    slot                in files of bundles and of training: a task, or `general`, for which a draft is chosen
+    bundle              a model release: drafts, router and the evidence for them
+    target, verifier    the large model; the deployment or engine that runs it (a model runner with its scheduler)
+    pass                a step of the engine
+    session             a sequence, or request; `choice`: its index in `n`
+    page, page table    a KV block, a block table
+    prefix cache        the same; `lookup_prefix` finds cached blocks, `store_prefix` caches them
+    chunk, prompt share chunked prefill, and its token budget
+    preempt             preemption by recomputation
+    source              a proposer without a model: n-gram or prompt lookup (`own_text`), suffix decoding (`answers`)
+    proposal            draft tokens, speculative tokens
+    commit              what rejection sampling is elsewhere: accepted tokens, and the recovered or bonus token
+    judged              verified: the accepted tokens of a pass and the first rejected one
+    lookahead, branch   drafting during verification; an entry of SSD's speculation cache
+    noise, dice         the Gumbel noise that target and drafts share
+    exact numerics      batch invariance
+    decoder             a model runner, or attention backend with it
+    plan (of layers)    a model's config, layer by layer
+    tool format         a tool parser with its chat template
+    trace               a logged completion, kept for training
+    canary, trial       progressive rollout: some prompts to a bundle, then all under watch
 """

@@ -29,7 +29,6 @@ from pydantic_core import PydanticCustomError
 from core.draft_key import DraftKey
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
-from core.model.config import DecoderName
 from core.settings import AbsolutePath, Section, read_settings
 from core.tools.formats import FormatName
 from core.traces.memory_files import EXAMPLE, disk_at
@@ -46,7 +45,7 @@ _DIGITS = 12  # of a digest there
 
 
 class Actors(Section):
-    """The replicas of a deployment, and the resources of each."""
+    """The replicas of a deployment, their autoscaling, and the resources of each."""
 
     replicas: int = Field(1, ge=1)
     autoscaling: dict[str, Any] | None = Field(
@@ -85,7 +84,7 @@ class Target(Section):
         ge=1,
         description="on a CPU; null: the fastest number found at start, at most all cores but one",
     )
-    decoder: DecoderName = Field(
+    decoder: str = Field(
         "auto",
         description="computes the passes: kernels compiled for this CPU, or torch; auto: compiled on a CPU, torch "
         "elsewhere",
@@ -115,6 +114,17 @@ class Target(Section):
         "also work with a template that has none: they are told in the system message",
     )
     actors: Actors = Actors()
+
+    @field_validator("decoder")
+    @classmethod
+    def _one_of_the_decoders(cls, decoder: str) -> str:
+        from core.model.decoder import check_name
+
+        try:
+            check_name(decoder)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return decoder
 
 
 class Draft(Section):

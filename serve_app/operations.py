@@ -1,4 +1,4 @@
-"""What the admin of a running service sees of it, and the number of replicas that an operator sets.
+"""What the commands of an operator see of a running service, and the number of replicas that they set.
 
 This process is connected to the Ray of the service. States and replicas are Serve's own, counts are those of the
 replicas.

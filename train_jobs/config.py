@@ -16,8 +16,6 @@ from core.errors import ConfigError
 from core.settings import Section, read_settings
 from core.tasks.embedding import MULTILINGUAL
 
-WORKED = ("collect", "partition", "align", "router", "evaluate")  # the sections that have a worker
-
 
 class StageSection(Section):
     """A section; a key that earlier versions had is refused with what to write instead."""
@@ -243,7 +241,7 @@ class RetrainConfig(StageSection):
 
     def workers(self) -> dict[str, WorkerConfig]:
         """The worker of every stage that has some, by its section."""
-        return {section: getattr(self, section).worker for section in WORKED}
+        return {name: section.worker for name, section in self if hasattr(section, "worker")}
 
     def within(self, cpus: int) -> RetrainConfig:
         """The same configuration, with no more workers at once than take so many CPUs."""

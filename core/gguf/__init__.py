@@ -1,4 +1,4 @@
-"""GGUF files as models: each is converted once into an ordinary Hugging Face directory, which the rest then loads.
+"""GGUF files as models, quantised or not: each is converted once into a Hugging Face directory, which the rest loads.
 
 conversion    from a file to its directory in the cache
 reading       a checked file: metadata and tensors

@@ -20,7 +20,7 @@ from core.arrays import Array
 from core.errors import ConfigError
 from core.model.base import Model, Rows, one_by_one
 from core.model.bfloat16 import DTYPES, Dtype, is_dtype
-from core.model.config import DecoderName, ModelConfig
+from core.model.config import ModelConfig
 from core.model.decoder import Decoder, DecoderOptions, check_features, decoder_kind
 from core.model.draft_tokens import DraftToken, StopRule
 from core.model.draft_vocabulary import DraftVocabulary
@@ -144,7 +144,7 @@ def load_model(
     adapter: str | Path | None = None,
     vocabulary: DraftVocabulary | None = None,
     target: str | Path | None = None,
-    decoder: DecoderName = "auto",
+    decoder: str = "auto",
     exact: bool = True,
     num_layers: int | None = None,
 ) -> CausalLM:

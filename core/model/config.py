@@ -14,7 +14,6 @@ from typing import Any, Literal
 from core.errors import ConfigError
 
 Activation = Literal["silu", "gelu_tanh"]
-DecoderName = Literal["auto", "compiled", "torch"]
 """The decoder (`core.model.decoder`) that a configuration asks for; `auto` is compiled on CPUs and torch elsewhere."""
 
 

@@ -1,4 +1,4 @@
-"""`Decoder`, what computes a model's passes and owns its KV cache; and `DECODERS`, those that there are, by name.
+"""`Decoder`, the backend that computes a model's passes and owns its KV cache; and `DECODERS`, by name.
 
 `CausalLM` is its one caller. It keeps the sessions and their page tables; a decoder knows neither.
 
@@ -6,7 +6,7 @@ To add a decoder:
 
 1. Write a class with the members of `Decoder` in a room of its own, core/model/NAME.
 2. Write a function here that loads one for an `OpenedModel`. Import the room within it: a process loads one decoder.
-3. Add it to `DECODERS` with the features of `ModelConfig.features` that it has, and its name to `config.DecoderName`.
+3. Add it to `DECODERS` with the features of `ModelConfig.features` that it has.
 4. Run tests/core/model/test_parity.py and test_row_invariance.py, which take every decoder that runs on CPUs.
 
 A configuration then chooses it by `decoder: NAME`.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from core.arrays import Array, Device, on_cpu
 from core.errors import ConfigError, UnsupportedArchitecture
 from core.model.bfloat16 import Dtype
-from core.model.config import DecoderName, ModelConfig
+from core.model.config import ModelConfig
 from core.model.draft_tokens import DraftToken, StopRule
 from core.model.model_files import OpenedModel
 from core.model.pages import PageCopy, Span
@@ -103,15 +103,23 @@ def _torch(opened: OpenedModel, options: DecoderOptions) -> Decoder:
 _LAYERS = frozenset(
     {"the activation gelu_tanh", "sliding windows", "rotary embeddings by layer", "norms behind attention and MLP"}
 )
+AUTO = "auto"  # whichever computes fastest here and has what the model needs
 DECODERS: dict[str, DecoderKind] = {
     "compiled": DecoderKind(_LAYERS, _compiled),
     "torch": DecoderKind(_LAYERS | {"logit softcapping"}, _torch),
 }
 
 
-def decoder_kind(name: DecoderName, config: ModelConfig, device: torch.device) -> DecoderKind:
+def check_name(name: str) -> None:
+    """Raises `ConfigError` if no decoder has this name."""
+    if name not in (AUTO, *DECODERS):
+        raise ConfigError(f"decoder: there is none called {name!r}; write one of {', '.join((AUTO, *DECODERS))}")
+
+
+def decoder_kind(name: str, config: ModelConfig, device: torch.device) -> DecoderKind:
     """The decoder of this name. With `auto`, on a CPU that lacks something, it is one that has it."""
-    if name == "auto":
+    check_name(name)
+    if name == AUTO:
         name = "compiled" if on_cpu(device) and not _missing("compiled", config) else "torch"
     check_features(name, config)
     return DECODERS[name]

@@ -1,6 +1,6 @@
-"""The pages of the KV cache: a page table per session and a reference count per page, without any tensor.
+"""The pages (KV blocks) of the KV cache: a page table per session, a reference count per page, no tensor.
 
-A page is what vLLM calls a KV block: the keys and values of `PAGE_SIZE` tokens in all layers. Forked sessions share
+A page has the keys and values of `PAGE_SIZE` tokens in all layers. Forked sessions share
 pages. Sessions that begin with the same committed tokens share pages too, and the prefix cache has these pages after
 the sessions that computed them have closed. A page that is shared or in the prefix cache is copied before a session
 writes into it; a session writes only into its last page.

@@ -1,4 +1,4 @@
-"""The prefix cache: pages that a session with the same beginning reuses instead of computing them.
+"""The prefix cache: pages (KV blocks) that a session with the same beginning reuses, and which are evicted first.
 
 A page is identified by a SHA-256 digest of all tokens up to its end. A collision would give a session the keys of
 another prompt. None has ever been found for SHA-256, so the tokens are not kept for comparison.

@@ -2,7 +2,7 @@
 
 `draft_policy.DraftPolicy` states the rule of the verifier. `acceptance`, `latency` and `cost_model` hold the three
 estimates it weighs; `decayed` is the arithmetic of every share that is learned. `prompt_share` says how much of waiting
-prompts a pass reads, by what `prompt_costs` has learned that they cost. `rerouting` chooses the slot of an answer and
+prompts a pass reads, by what `prompt_costs` has learned that they cost. `rerouting` chooses the draft of an answer and
 corrects the choice. The room is pure: no clock, thread or socket, so that recorded rounds and answers can be replayed
 through it (`tests.bench.policy`). It imports no other room but `core.model`.
 
@@ -50,7 +50,7 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     rerouting.RATED_LENGTH        6  tokens proposed for a pass where a bundle's rates were measured
     rerouting._RATE_WEIGHT      500  judged tokens, of about 5 answers, that the bundle's rates are worth
     rerouting._TRUST_WEIGHT     500  the same, of the start of the trust
-    rerouting._LEARNED         4000  judged tokens, of about 40 answers, remembered of a slot on a task and of a route
+    rerouting._LEARNED         4000  judged tokens, of about 40 answers, remembered of a draft on a task and of a route
     rerouting._RARELY          0.01  and _MOSTLY 0.99, bounds of a rate: nothing is certain
     rerouting._NEVER          0.001  a task below is out of the question: all is computed again after every pass
 """

@@ -1,4 +1,4 @@
-"""How much of the waiting prompts a pass reads.
+"""Chunked prefill: how much of the waiting prompts a pass reads.
 
 A pass that carries running answers may take `BOUND_PASSES` times as long as without prompts, or `BOUND_SECONDS` if that
 is longer. So answers are never slowed down by more than that, prompts have at least three quarters of the time, and

@@ -1,22 +1,23 @@
-"""Which slot drafts for an answer: the first choice by what the router says, and moves by what the target accepts.
+"""Which draft proposes for an answer: the first choice by what the router says, and moves by what the target accepts.
 
-The router says of which task a prompt is. A slot is worth the tokens per target pass that its draft is expected to
-bring, over all tasks that the prompt may be of. The first choice is the slot that is worth most. So the router abstains
-where a mistake would cost more than the task's own draft gains, and needs no fixed confidence for that.
+Drafts are named here by the task that they were trained for. The router says of which task a prompt is. A draft is
+worth the tokens per target pass that it is expected to bring, over all tasks that the prompt may be of. The first
+choice is the draft that is worth most. So the router abstains where a mistake would cost more than the task's own draft
+gains, and needs no fixed confidence for that.
 
 While the target verifies, every pass tells more. A draft that does badly where the router promised well speaks for
-another task, or for none: `general` is the hypothesis that every task's draft does badly and the general slot as usual.
-An answer moves to another slot where that clearly pays. Who drafts never shows in the answer (`core.verify`).
+another task, or for none: `general` is the hypothesis that every task's draft does badly and the general one as usual.
+An answer moves to another draft where that clearly pays. Who proposes never shows in the answer (`core.verify`).
 
 All that is known are counts of judged tokens: those accepted, and the first one rejected in a pass.
 
-    rates      how often a slot's draft is right on answers of a task: from the bundle, then learned
+    rates      how often a draft is right on answers of a task: from the bundle, then learned
     trust      of what task answers prove to be whose prompts are routed to a task: from an even start, then learned
-    evidence   how often each slot's draft was right in this answer lately
+    evidence   how often each draft was right in this answer lately
 
 All three are bounded and forget. What was learned from an answer is shared out over the tasks that it may be of. So the
 rates stay those of tasks even if the router is wrong all the time, and then it is the trust that sinks: the next prompt
-that is routed alike begins with the slot that was best. Answers of a task are not alike. The rate of a draft in one
+that is routed alike begins with the draft that was best. Answers of a task are not alike. The rate of a draft in one
 answer is taken to be spread around that of the task (a beta law), so that no run of luck proves much.
 """
 
@@ -34,73 +35,73 @@ MEMORY = 30.0  # passes that evidence lasts: an answer may change its task
 SPREAD = 20.0  # judged tokens that the rate of a task is worth against the answer's own
 LASTS = 8.0  # passes that a move is taken to pay for: half of a short answer, or of what evidence lasts
 MOVE_PASSES = 3.0  # that a move costs: a Serve call, and computing the tokens so far where others want the cores
-SURE = 0.8  # chance that another slot is better; luck feigns that in (1 - TRUST) / TRUST / 4 = 1.3 % of answers (Wald)
+SURE = 0.8  # chance that another draft is better; luck feigns that in (1 - TRUST) / TRUST / 4 = 1.3 % of answers (Wald)
 MOST_MOVES = 4  # of an answer: it cannot flap for long
 TRUST = 0.95  # the chance that a prompt is of the task it was routed to, before any was
 NONE = 0.5  # the chance that it is of no task, if it is not of that one
 OWN, GENERALS, OTHERS = 0.5, 0.4, 0.1  # acceptance rates where the bundle tells none: of a task's own draft, and so on
 RATED_LENGTH = 6  # tokens proposed for a pass where the bundle's acceptance rates were measured
 _RATE_WEIGHT, _TRUST_WEIGHT = 500.0, 500.0  # judged tokens, of about 5 answers, that the start is worth
-_LEARNED = 4000.0  # judged tokens, of about 40 answers, that are remembered of each slot on a task, and of each route
+_LEARNED = 4000.0  # judged tokens, of about 40 answers, that are remembered of each draft on a task, and of each route
 _RARELY, _MOSTLY = 0.01, 0.99  # bounds of a rate: nothing is certain
 _NEVER = 0.001  # the chance below which a task is out of the question: all is computed again after every pass
 
 
 class RoutingTable:
-    """What all answers of a service share: the rates of slots on tasks, and the trust in the router.
+    """What all answers of a service share: the rates of drafts on tasks, and the trust in the router.
 
-    There is a task for each slot, `general` among them. `acceptance` tells, by slot and task, the accepted share of
+    There is a task for each draft, `general` among them. `acceptance` tells, by draft and task, the accepted share of
     proposed tokens; where it is silent, a draft is taken to be good at its own task and poor at all others.
     """
 
-    def __init__(self, slots: Iterable[str], acceptance: Mapping[str, Mapping[str, float]]) -> None:
-        self.slots = tuple(dict.fromkeys([*slots, GENERAL]))
+    def __init__(self, drafts: Iterable[str], acceptance: Mapping[str, Mapping[str, float]]) -> None:
+        self.drafts = tuple(dict.fromkeys([*drafts, GENERAL]))
         self._rates = {
-            (slot, task): Decayed(_LEARNED, token_rate(_acceptance(acceptance, slot, task)), _RATE_WEIGHT)
-            for slot in self.slots
-            for task in self.slots
+            (draft, task): Decayed(_LEARNED, token_rate(_acceptance(acceptance, draft, task)), _RATE_WEIGHT)
+            for draft in self.drafts
+            for task in self.drafts
         }
-        self._proved = {routed: {task: Decayed(_LEARNED) for task in self.slots} for routed in self.slots}
+        self._proved = {routed: {task: Decayed(_LEARNED) for task in self.drafts} for routed in self.drafts}
 
-    def rate(self, slot: str, task: str) -> float:
-        """How often a token of the slot's draft is accepted, those before it being so, in answers of a task."""
-        return self._rates[slot, task].share
+    def rate(self, draft: str, task: str) -> float:
+        """How often a token of the draft is accepted, those before it being so, in answers of a task."""
+        return self._rates[draft, task].share
 
     def tasks(self, routed: Mapping[str, float]) -> dict[str, float]:
-        """The chance of every task that the router knows, given its own; a task without a slot counts as none."""
-        chances = {task: 0.0 for task in self.slots if task in routed or task == GENERAL}
+        """The chance of every task that the router knows, given its own; a task without a draft counts as none."""
+        chances = {task: 0.0 for task in self.drafts if task in routed or task == GENERAL}
         for answer, chance in routed.items():
             trust = self._trust(self._task(answer))
             for task in chances:
                 chances[task] += chance * trust[task]
         return _normalised(chances)
 
-    def learn(self, routed: Mapping[str, float], slot: str, tasks: Mapping[str, float], run: Run) -> None:
-        """Count tokens of the slot's draft in an answer that is of each of `tasks` with so much chance."""
+    def learn(self, routed: Mapping[str, float], draft: str, tasks: Mapping[str, float], run: Run) -> None:
+        """Count tokens of the draft in an answer that is of each of `tasks` with so much chance."""
         proved = self._proved[self._task(max(routed, key=lambda task: routed[task]))]
         for task, chance in tasks.items():
             proved[task].observe(chance * run.num_judged, run.num_judged)
             if chance >= _NEVER:
-                self._rates[slot, task].observe(chance * run.accepted, chance * run.num_judged)
+                self._rates[draft, task].observe(chance * run.accepted, chance * run.num_judged)
 
     def _task(self, task: str) -> str:
-        """The task, or `general` for one without a slot."""
+        """The task, or `general` for one without a draft."""
         return task if task in self._proved else GENERAL
 
     def _trust(self, routed: str) -> dict[str, float]:
         """The chance of every task if the router is sure of one."""
-        doubt = (1.0 - TRUST) * (1.0 - NONE) / len(self.slots)
-        start = dict.fromkeys(self.slots, doubt)
+        doubt = (1.0 - TRUST) * (1.0 - NONE) / len(self.drafts)
+        start = dict.fromkeys(self.drafts, doubt)
         start[GENERAL] += (1.0 - TRUST) * NONE
         start[routed] += TRUST
         proved = self._proved[routed]
-        return _normalised({task: _TRUST_WEIGHT * start[task] + proved[task].successes for task in self.slots})
+        return _normalised({task: _TRUST_WEIGHT * start[task] + proved[task].successes for task in self.drafts})
 
 
 class AnswerRoute:
-    """The slot that drafts for one answer, by the router's chances of tasks and what was accepted so far.
+    """The draft that proposes for one answer, by the router's chances of tasks and what was accepted so far.
 
-    `length` is the most tokens proposed for a pass. `excluded` slots are not chosen first, if there are others.
+    `length` is the most tokens proposed for a pass. `excluded` drafts are not chosen first, if there are others.
     `tasks` has the chance of every task, all evidence considered.
     """
 
@@ -114,28 +115,28 @@ class AnswerRoute:
         self._prior = self.tasks
         self._evidence: dict[str, Decayed] = {}
         self._moves = 0
-        self.slot = GENERAL
-        self.slot = self._best(self.worth(), excluded)
+        self.draft = GENERAL
+        self.draft = self._best(self.worth(), excluded)
 
     def observe(self, run: Run) -> None:
-        """Count a pass with proposals of the slot's draft."""
+        """Count a pass with proposals of the draft."""
         for evidence in self._evidence.values():
             evidence.fade(1.0 - 1.0 / MEMORY)
-        self._evidence.setdefault(self.slot, Decayed(MEMORY, weight=SPREAD)).add(run.accepted, run.num_judged)
+        self._evidence.setdefault(self.draft, Decayed(MEMORY, weight=SPREAD)).add(run.accepted, run.num_judged)
         self.tasks = self._judge()
-        self._table.learn(self._routed, self.slot, self.tasks, run)
+        self._table.learn(self._routed, self.draft, self.tasks, run)
 
     def worth(self) -> dict[str, float]:
-        """Expected tokens of a pass, by slot."""
+        """Expected tokens of a pass, by draft."""
         worth = dict.fromkeys(self.tasks, 0.0)
         for task, chance in self.tasks.items():
             if chance >= _NEVER:
-                for slot in worth:
-                    worth[slot] += chance * expected_tokens(self._rate(slot, task), self._length)
+                for draft in worth:
+                    worth[draft] += chance * expected_tokens(self._rate(draft, task), self._length)
         return worth
 
     def better(self, excluded: Collection[str], remaining: int) -> str | None:
-        """The slot to move to, none of the excluded ones, if the present is surely not the best and the move pays.
+        """The draft to move to, none of the excluded ones, if the present is surely not the best and the move pays.
 
         It must pay within the remaining tokens.
         """
@@ -143,50 +144,50 @@ class AnswerRoute:
             return None
         worth = self.worth()
         best = self._best(worth, excluded)
-        passes = min(LASTS, remaining / worth[self.slot])
-        if (worth[best] - worth[self.slot]) * passes <= MOVE_PASSES * worth[self.slot]:
+        passes = min(LASTS, remaining / worth[self.draft])
+        if (worth[best] - worth[self.draft]) * passes <= MOVE_PASSES * worth[self.draft]:
             return None
         return best if self._chance_of_better() >= SURE else None
 
-    def move(self, slot: str) -> None:
-        """From now on this slot's draft proposes."""
+    def move(self, draft: str) -> None:
+        """From now on this draft proposes."""
         self._moves += 1
-        self.slot = slot
+        self.draft = draft
 
     def _best(self, worth: Mapping[str, float], excluded: Collection[str]) -> str:
-        """The slot worth most; the present one if it is worth as much, or if all are excluded."""
-        candidates = [slot for slot in (self.slot, *worth) if slot not in excluded] or [self.slot]
-        return max(candidates, key=lambda slot: worth[slot])
+        """The draft worth most; the present one if it is worth as much, or if all are excluded."""
+        candidates = [draft for draft in (self.draft, *worth) if draft not in excluded] or [self.draft]
+        return max(candidates, key=lambda draft: worth[draft])
 
     def _chance_of_better(self) -> float:
-        """The chance that another slot than the present would be accepted more."""
+        """The chance that another draft than the present would be accepted more."""
         likely = {task: chance for task, chance in self.tasks.items() if chance >= _NEVER}
-        best = {task: max(self._rate(slot, task) for slot in self.tasks) for task in likely}
-        return sum(chance for task, chance in likely.items() if best[task] > self._rate(self.slot, task))
+        best = {task: max(self._rate(draft, task) for draft in self.tasks) for task in likely}
+        return sum(chance for task, chance in likely.items() if best[task] > self._rate(self.draft, task))
 
     def _judge(self) -> dict[str, float]:
         logs = {
-            task: math.log(chance) + sum(self._log_likelihood(slot, task) for slot in self._evidence)
+            task: math.log(chance) + sum(self._log_likelihood(draft, task) for draft in self._evidence)
             for task, chance in self._prior.items()
         }
         largest = max(logs.values())
         return _normalised({task: math.exp(log - largest) for task, log in logs.items()})
 
-    def _rate(self, slot: str, task: str) -> float:
-        """The rate of a slot in this answer, if it is of this task.
+    def _rate(self, draft: str, task: str) -> float:
+        """The rate of a draft in this answer, if it is of this task.
 
         An answer that is hard for the draft at work is taken to be as hard for those that were not tried.
         """
-        usual, evidence = self._table.rate(slot, task), self._evidence.get(slot)
+        usual, evidence = self._table.rate(draft, task), self._evidence.get(draft)
         if evidence is not None:
             return evidence.share_from(usual)
-        if self.slot not in self._evidence:
+        if self.draft not in self._evidence:
             return usual
-        return usual * min(1.0, self._rate(self.slot, task) / self._table.rate(self.slot, task))
+        return usual * min(1.0, self._rate(self.draft, task) / self._table.rate(self.draft, task))
 
-    def _log_likelihood(self, slot: str, task: str) -> float:
-        """Of the slot's evidence, if the answer is of this task: beta-binomial."""
-        evidence, right = self._evidence[slot], SPREAD * self._table.rate(slot, task)
+    def _log_likelihood(self, draft: str, task: str) -> float:
+        """Of the draft's evidence, if the answer is of this task: beta-binomial."""
+        evidence, right = self._evidence[draft], SPREAD * self._table.rate(draft, task)
         wrong, rejected = SPREAD - right, evidence.trials - evidence.successes
         return _log_beta(right + evidence.successes, wrong + rejected) - _log_beta(right, wrong)
 
@@ -207,14 +208,14 @@ def token_rate(acceptance: float) -> float:
     return (low + high) / 2.0
 
 
-def _acceptance(acceptance: Mapping[str, Mapping[str, float]], slot: str, task: str) -> float:
-    """That of the bundle, or a likely one. The general slot does on prompts of no task as it does on average."""
-    of_slot = acceptance.get(slot, {})
+def _acceptance(acceptance: Mapping[str, Mapping[str, float]], draft: str, task: str) -> float:
+    """That of the bundle, or a likely one. The general draft does on prompts of no task as it does on average."""
+    of_slot = acceptance.get(draft, {})
     if task in of_slot:
         return of_slot[task]
-    if slot == GENERAL:
+    if draft == GENERAL:
         return sum(of_slot.values()) / len(of_slot) if of_slot else GENERALS
-    return OWN if slot == task else OTHERS
+    return OWN if draft == task else OTHERS
 
 
 def _log_beta(first: float, second: float) -> float:

@@ -1,8 +1,8 @@
 """Shadows: what a service would have had accepted with another bundle than the one it served.
 
 The answers of a service do not depend on its drafts. So any bundle can be replayed on them exactly, without a pass of
-the target (`core.replay.replay`). A prompt goes to the slot that a service with this bundle begins with. Its draft
-proposes serially and always as many tokens. What a service does besides is not replayed: moves to another slot within
+the target (`core.replay.replay`). A prompt goes to the draft that a service with this bundle begins with. It
+proposes serially and always as many tokens. What a service does besides is not replayed: moves to another draft within
 an answer, lookup, and drafting less where that pays.
 """
 
@@ -57,28 +57,28 @@ class Route(NamedTuple):
 
 
 class ServedBundle(NamedTuple):
-    """What a service serves of a bundle: by slot a directory, None for the un-adapted draft; and where prompts go."""
+    """What a service serves of a bundle: by task a directory, None for the un-adapted draft; and where prompts go."""
 
-    slots: Mapping[str, Path | None]
+    drafts: Mapping[str, Path | None]
     table: RoutingTable
     router: TaskClassifier | None
 
     @classmethod
     def of(cls, bundle: Bundle | None) -> Self:
-        """Without a bundle the un-adapted draft serves every prompt. A task without a draft of its own has no slot."""
+        """Without a bundle the un-adapted draft serves every prompt. A task without a draft of its own is not named."""
         if bundle is None:
             return cls({GENERAL: None}, RoutingTable([], {}), None)
         general = bundle.directory(GENERAL) if GENERAL in bundle.manifest.slots else None
         directories = {task: bundle.directory(task) for task in bundle.manifest.slots}
-        slots = {GENERAL: general} | {task: own for task, own in directories.items() if own != general}
+        drafts = {GENERAL: general} | {task: own for task, own in directories.items() if own != general}
         router = None if bundle.router is None else TaskClassifier.load(bundle.router)
-        return cls(slots, RoutingTable(slots, bundle.manifest.acceptance), router)
+        return cls(drafts, RoutingTable(drafts, bundle.manifest.acceptance), router)
 
     def route(self, prompt: Sequence[int], length: int) -> Route:
         """As the first choice of `core.policy.rerouting`, if `length` tokens are proposed for a pass."""
         chances = {GENERAL: 1.0} if self.router is None else self.router.predict(prompt)
         task = max(chances, key=lambda name: chances[name])
-        return Route(task, self.slots[AnswerRoute(self.table, chances, length).slot])
+        return Route(task, self.drafts[AnswerRoute(self.table, chances, length).draft])
 
 
 class PairedFigure(NamedTuple):

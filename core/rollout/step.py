@@ -1,4 +1,4 @@
-"""The transitions of a rollout: from a state and an event to the next state and the effects to perform."""
+"""The transitions of a rollout, of its canary too: from a state and an event to the next state, and the effects."""
 
 from __future__ import annotations
 

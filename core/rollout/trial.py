@@ -1,4 +1,4 @@
-"""The trial of a bundle in service: whether its drafts do worse than those that it replaced, beyond chance.
+"""The test that judges a canary, and any bundle on trial: whether its drafts do worse than those before, beyond chance.
 
 An answer is one observation: the share of the tokens judged by the target that were accepted, in [0, 1]. Judged are the
 accepted tokens of a pass and the first rejected one, so the share does not depend on how many are proposed. It is that

@@ -1,4 +1,4 @@
-"""The task classifier: a small Mamba that predicts a prompt's task from its token ids.
+"""The task classifier, which the router asks: a small Mamba that predicts a prompt's task from its token ids.
 
 It returns a prior over the tasks and `general`, the task of the draft without an adapter. `general` gets most of the
 prior if the classifier is not sure, because a wrong route costs more than none. On disk it is a directory of

@@ -16,13 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_type_hints
 
 import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
 from core.atomic_files import ASIDE, replace
+from core.sampling.params import SamplingParams
 from core.traces.record import Record
 
 UNREADABLE = ".unreadable"  # suffix of a shard that was set aside
@@ -32,6 +33,15 @@ _DAY = 86400.0
 _AT_ONCE = 16  # traces converted without letting another thread run; with 500 tokens each that takes a millisecond
 _log = logging.getLogger(__name__)
 
+_COLUMNS: dict[object, pa.DataType] = {  # of sampling parameters, by type
+    bool: pa.bool_(),
+    int: pa.int64(),
+    int | None: pa.int32(),
+    float: pa.float64(),
+    tuple[int, ...]: pa.list_(pa.int64()),
+    tuple[str, ...]: pa.list_(pa.string()),
+    dict[int, float]: pa.map_(pa.int64(), pa.float64()),
+}
 _SCHEMA = pa.schema(
     {
         "prompt_ids": pa.list_(pa.int32()),
@@ -40,25 +50,7 @@ _SCHEMA = pa.schema(
         "choice": pa.int32(),
         "dice": pa.int32(),
         "params": pa.struct(
-            {
-                "seed": pa.int64(),
-                "max_tokens": pa.int64(),
-                "temperature": pa.float64(),
-                "top_k": pa.int64(),
-                "top_p": pa.float64(),
-                "min_p": pa.float64(),
-                "presence_penalty": pa.float64(),
-                "frequency_penalty": pa.float64(),
-                "logit_bias": pa.map_(pa.int64(), pa.float64()),
-                "stop": pa.list_(pa.string()),
-                "logprobs": pa.int32(),
-                "prompt_logprobs": pa.int32(),
-                "repetition_penalty": pa.float64(),
-                "min_tokens": pa.int64(),
-                "ignore_eos": pa.bool_(),
-                "stop_ids": pa.list_(pa.int64()),
-                "skip_special_tokens": pa.bool_(),
-            }
+            {name: _COLUMNS[kind] for name, kind in get_type_hints(SamplingParams).items() if name != "grammar"}
         ),
         "task": pa.string(),
         "prior": pa.map_(pa.string(), pa.float64()),

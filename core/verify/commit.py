@@ -1,4 +1,4 @@
-"""The commit rule: the tokens that a target pass adds to an answer.
+"""The commit rule, in the place of rejection sampling: the tokens that a target pass adds to an answer.
 
 A run is walked token by token, as if each had been decoded alone. So nothing that a client can see depends on where
 runs were cut.

@@ -1,4 +1,4 @@
-"""Continuous batching of target passes over sessions with and without drafts; pure: no thread, socket or clock.
+"""The verifier's engine: continuous batching of target passes over sessions; no thread, socket or clock.
 
 Every pass takes one row per session plus its proposals, with chunks of prompts beside them. Target and drafts sample
 with the same noise, so a proposal changes the pass that a token comes out of, and never the token.

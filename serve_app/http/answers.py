@@ -1,4 +1,4 @@
-"""Sends the answer to a batch: as a whole, or as server-sent events while it is generated.
+"""Sends the answer to a batch: as a whole, or as a stream of server-sent events while it is generated.
 
 A client that stops reading ends the generation: each generator here closes the one it reads from. A stream that has
 nothing to say for a while says so, as proxies and balancers close connections that are silent.

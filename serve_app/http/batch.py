@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,8 @@ from serve_app.http.service import Service, Speculation
 
 SEED_BITS = 63
 TASKS_SHOWN = 8
+_CONVERTED = {"seed", "max_tokens", "temperature", "top_k", "top_p", "logit_bias", "stop"}
+_SAME = (GenerationFields.model_fields.keys() & set(SamplingParams.__struct_fields__)) - _CONVERTED
 GRAMMAR = "grammar"  # what a verifier blames, which knows no fields of requests
 
 
@@ -158,23 +161,19 @@ def _check_room(prompt: list[int], field: str, max_tokens: int, context: int) ->
 
 
 def _params(request: GenerationFields, max_tokens: int, grammar: str) -> SamplingParams:
+    """The fields of the same name, and those that a request writes in another way."""
+    same: dict[str, Any] = {name: getattr(request, name) for name in _SAME}
     return SamplingParams(
+        **same,
         seed=secrets.randbits(SEED_BITS) if request.seed is None else request.seed,
         max_tokens=max_tokens,
         temperature=request.temperature if request.top_p else 0.0,
         top_k=max(request.top_k, 0),
         top_p=request.top_p or 1.0,
-        min_p=request.min_p,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
         logit_bias={int(token): bias for token, bias in request.logit_bias.items()},
         stop=request.stops,
         logprobs=request.alternatives,
         prompt_logprobs=request.prompt_alternatives,
-        repetition_penalty=request.repetition_penalty,
-        min_tokens=request.min_tokens,
-        ignore_eos=request.ignore_eos,
         stop_ids=tuple(request.stop_token_ids),
-        skip_special_tokens=request.skip_special_tokens,
         grammar=grammar,
     )

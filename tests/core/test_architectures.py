@@ -10,7 +10,6 @@ import torch
 from core.draft.engine import DraftConfig, DraftEngine
 from core.generation import GenerationRequest
 from core.model.causal_lm import CausalLM, load_model
-from core.model.config import DecoderName
 from core.model.decoder import DECODERS
 from core.sampling.params import SamplingParams
 from core.verify.engine import VerifyConfig, VerifyEngine
@@ -34,7 +33,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return path
 
 
-def loaded(directory: Path, *, decoder: DecoderName, num_layers: int | None = None) -> CausalLM:
+def loaded(directory: Path, *, decoder: str, num_layers: int | None = None) -> CausalLM:
     return load_model(directory, dtype=torch.bfloat16, num_pages=64, decoder=decoder, num_layers=num_layers)
 
 
@@ -69,7 +68,7 @@ def answers(target: CausalLM, draft: CausalLM | None, temperature: float) -> tup
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_answers_are_those_of_plain_decoding(directory: Path, decoder: DecoderName, temperature: float) -> None:
+def test_answers_are_those_of_plain_decoding(directory: Path, decoder: str, temperature: float) -> None:
     """The answers end beyond the windows; one draft has the target's layers, the other the first of them."""
     plain, _ = answers(loaded(directory, decoder=decoder), None, temperature)
     for num_layers in (None, 1):

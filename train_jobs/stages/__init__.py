@@ -7,7 +7,8 @@ To add a stage, write a file here and its line in `SUMMARIES`, in whose order th
     def run(work, progress) -> None        writes the result into the directory `work.steps[NAME].start()`
 
 A stage is run again when its inputs change or a stage that it needs was run again. Its settings, if it has some, are a
-section of `train_jobs.config`; a format that other stages read is in `train_jobs.work.artefacts`.
+section of `train_jobs.config`, with a `worker` where it has workers. A format that other stages read is in
+`train_jobs.work.artefacts`.
 """
 
 from __future__ import annotations

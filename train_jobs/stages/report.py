@@ -1,4 +1,4 @@
-"""Stage 8, report: the findings of all stages as one record, written as JSON and as a page."""
+"""Stage 7, report: the findings of all stages as one record, written as JSON and as a page."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import torch
 
 from core.model.base import Model, Rows
 from core.model.causal_lm import load_model
-from core.model.config import DecoderName, ModelConfig
+from core.model.config import ModelConfig
 
 _WORTH = 0.8  # of the time with half as many threads: what more of them must come down to
 _SAMPLE = 1 << 28  # bytes of weights, more than caches hold
@@ -55,7 +55,7 @@ class _Candidate:
         self.calm += _displaced() == displaced
 
 
-def choose_threads(directory: Path, dtype: torch.dtype, *, decoder: DecoderName = "auto", others: int = 1) -> int:
+def choose_threads(directory: Path, dtype: torch.dtype, *, decoder: str = "auto", others: int = 1) -> int:
     """As many as this model is worth, which torch has afterwards; some of its layers stand for all of them.
 
     `others`: cores that are left to them. Each doubling that is tried takes `_PATIENCE` seconds at the most.

@@ -1,4 +1,4 @@
-"""What followed the last tokens earlier in the same text, the prompt and the answer so far: prompt lookup."""
+"""Prompt lookup: the n-gram at the end of prompt and answer, and what followed it earlier in the same text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the end of a text occurred before, and what followed there: drafting by looking up, without a model.
+"""An index of n-grams: where the end of a text occurred before, and what followed there.
 
 The rule is SuffixDecoding's (arXiv 2411.04975, `arctic-inference`): the longest end of the text that occurred before is
 continued with the token that followed most often, then with the one that followed both most often, and so on. Here the

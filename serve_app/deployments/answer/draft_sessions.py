@@ -105,7 +105,7 @@ class DraftSessions:
         task, route = self._named, None
         if task is None:
             route = AnswerRoute(self._bundle.table, self.prior or {GENERAL: 1.0}, self._length, declined)
-            task = route.slot
+            task = route.draft
         if task in declined:
             self._bundle.counts.events["drafts_declined"] += 1
             return

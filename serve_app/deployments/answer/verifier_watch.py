@@ -1,4 +1,4 @@
-"""Which verifiers there are, and whether one runs: each that Serve lists is probed once a second.
+"""The health of verifiers: which there are, and whether one runs; each that Serve lists is probed once a second.
 
 A probe needs no place in a verifier and is answered beside its passes, so a busy verifier never counts as lost. Serve
 alone may list a verifier for minutes after its node is gone.

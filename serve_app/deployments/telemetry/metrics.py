@@ -1,4 +1,7 @@
-"""Exports the counters of engines and ingress as Ray metrics, at every health check of a replica."""
+"""Exports the counters of engines and ingress to Prometheus, as Ray metrics, at every health check of a replica.
+
+A count that an engine keeps in its `counts` exports itself; one that can sink is also named in `GAUGES`.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM
 from core.errors import ConfigError
 from core.model.base import Rows, drawable_ids
 from core.model.causal_lm import CausalLM, load_model
-from core.model.config import DecoderName, ModelConfig
+from core.model.config import ModelConfig
 from core.model.draft_tokens import StopRule
 from core.model.draft_vocabulary import FILE, DraftVocabulary, most_frequent
 from core.model.loader import Weights
@@ -173,7 +173,7 @@ def load(
     cut: DraftVocabulary | None = None,
     adapter: Path | None = None,
     *,
-    decoder: DecoderName = "compiled",
+    decoder: str = "compiled",
     dtype: torch.dtype = torch.float32,
 ) -> CausalLM:
     return load_model(directory, dtype=dtype, num_pages=32, adapter=adapter, vocabulary=cut, decoder=decoder)
@@ -182,9 +182,7 @@ def load(
 @DECODERS
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("ids", [IDS, range(64, 192), [5]], ids=["some", "whole panels", "one"])
-def test_its_logits_are_those_of_the_whole_head(
-    tmp_path: Path, ids: Iterable[int], tied: bool, decoder: DecoderName
-) -> None:
+def test_its_logits_are_those_of_the_whole_head(tmp_path: Path, ids: Iterable[int], tied: bool, decoder: str) -> None:
     save_adapter(tmp_path / "model", tmp_path / "adapter", tied=tied)
     for adapter in (None, tmp_path / "adapter"):
         whole = load(tmp_path / "model", adapter=adapter, decoder=decoder)
@@ -207,7 +205,7 @@ def test_in_kernels_whole_panels_have_the_bits_of_the_whole_head(tmp_path: Path,
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @DECODERS
 def test_a_chain_is_that_of_the_whole_head_as_long_as_its_tokens_are_listed(
-    tmp_path: Path, temperature: float, decoder: DecoderName
+    tmp_path: Path, temperature: float, decoder: str
 ) -> None:
     save_model(tmp_path)
     whole, dice = load(tmp_path, decoder=decoder), random.Random(2)
@@ -274,7 +272,7 @@ def test_the_other_rows_of_the_head_are_not_kept(tmp_path: Path) -> None:
 
 
 @DECODERS
-def test_only_tokens_that_the_tokenizer_has_are_drawn(tmp_path: Path, decoder: DecoderName) -> None:
+def test_only_tokens_that_the_tokenizer_has_are_drawn(tmp_path: Path, decoder: str) -> None:
     save_model(tmp_path)
     cut = load(tmp_path, vocabulary(), decoder=decoder)
     ids = drawable_ids(cut.head_ids, 150)

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from core.family import DRAFT_DIR, TARGET_DIR
 from core.model.causal_lm import load_model
-from core.model.config import DecoderName, ModelConfig
+from core.model.config import ModelConfig
 from core.model.decoder import DECODERS
 from tests.core.model.random_models import feed, fresh, random_tokens, save_model
 
@@ -139,7 +139,7 @@ def test_the_shipped_family(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_bf16_is_as_near_to_fp32_as_transformers_is(tmp_path: Path, decoder: DecoderName) -> None:
+def test_bf16_is_as_near_to_fp32_as_transformers_is(tmp_path: Path, decoder: str) -> None:
     oracle = save_model(tmp_path, num_hidden_layers=4)
     tokens = random_tokens(150, 300)
     with torch.inference_mode():

@@ -11,7 +11,6 @@ import torch
 
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from core.model.config import DecoderName
 from core.model.decoder import DECODERS
 from tests.core.model.random_models import feed, fresh, random_tokens, save_model
 
@@ -151,7 +150,7 @@ def test_forks_that_go_apart_and_come_again(model: CausalLM, tokens: list[int], 
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_on_two_threads(two_threads: None, tmp_path: Path, decoder: DecoderName) -> None:  # noqa: ARG001
+def test_on_two_threads(two_threads: None, tmp_path: Path, decoder: str) -> None:  # noqa: ARG001
     # The whole prefill is more elementwise work than torch leaves uncut, and 1000 is no multiple of a vector.
     save_model(tmp_path, **{**GEOMETRIES["draft"], "intermediate_size": 1000})
     model = load_model(tmp_path, dtype=torch.float32, num_pages=64, decoder=decoder)

@@ -60,7 +60,7 @@ def test_a_bundle_differs_from_itself_by_nothing_and_each_draft_is_loaded_once()
 
 def test_the_figures_are_those_of_the_replays_of_the_routed_drafts() -> None:
     found = shadow(shipped(), shipped(), traces(), TERMS, load)
-    models = {directory: load(directory) for directory in shipped().slots.values()}
+    models = {directory: load(directory) for directory in shipped().drafts.values()}
     by_task: dict[str, list[AcceptanceCounts]] = {}
     for trace in traces():
         route = shipped().route(trace.prompt_ids, TERMS.num_speculative_tokens)
@@ -77,11 +77,11 @@ def test_the_figures_are_those_of_the_replays_of_the_routed_drafts() -> None:
 
 
 def test_prompts_of_a_task_with_an_adapter_go_there_and_others_to_the_general_slot() -> None:
-    assert set(shipped().slots) == {GENERAL, PYTHON}
+    assert set(shipped().drafts) == {GENERAL, PYTHON}
     for trace, python in zip(traces(), ([True] * 4 + [False] * 4) * 2, strict=True):
         route = shipped().route(trace.prompt_ids, 6)
         assert (route.task == PYTHON) == python
-        assert route.draft == shipped().slots[PYTHON if python else GENERAL]
+        assert route.draft == shipped().drafts[PYTHON if python else GENERAL]
 
 
 def test_a_worse_adapter_shows_with_an_interval_below_zero_on_its_own_task_alone(tmp_path: Path) -> None:

@@ -14,14 +14,13 @@ import torch
 from core.errors import OutOfPages
 from core.model.base import Rows
 from core.model.causal_lm import CausalLM, load_model
-from core.model.config import DecoderName
 from core.model.cpu import build
 from core.model.cpu.decoder import CompiledDecoder
 from core.model.draft_tokens import DraftToken, StopRule
 from core.model.tensor_views import as_tensor
 from tests.core.model.random_models import random_tokens, save_model
 
-BOTH_DECODERS: tuple[DecoderName, ...] = ("compiled", "torch")
+BOTH_DECODERS: tuple[str, ...] = ("compiled", "torch")
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 
 
@@ -32,9 +31,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def loaded(
-    directory: Path, *, decoder: DecoderName, num_pages: int = 32, dtype: torch.dtype = torch.float32
-) -> CausalLM:
+def loaded(directory: Path, *, decoder: str, num_pages: int = 32, dtype: torch.dtype = torch.float32) -> CausalLM:
     return load_model(directory, dtype=dtype, num_pages=num_pages, decoder=decoder)
 
 

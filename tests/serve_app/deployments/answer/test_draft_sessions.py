@@ -77,7 +77,7 @@ class Pools:
         return {"math": 0.95, "code": 0.02, "general": 0.03}
 
     def declined(self, started: Started) -> set[str]:
-        return {task for task in self.table.slots if started.declines(draft_key(task))}
+        return {task for task in self.table.drafts if started.declines(draft_key(task))}
 
     def open_draft(self, task: str, opening: OpenSession) -> DeploymentResponseGenerator[None]:
         self.opened.append(opening)
