@@ -1,4 +1,4 @@
-"""The draft vocabulary: the token ids that a draft has logits for, because its task uses no others.
+"""The draft vocabulary (EAGLE-3's d2t and t2d): the ids that a draft has logits for, as its task uses no others.
 
 The product with the lm_head is much of a small draft's work, and a task's answers use few of the tokens (after FR-Spec,
 arXiv 2502.14856). The file `draft_vocabulary.safetensors` lies beside a model or a peft adapter. Their own files may
