@@ -52,7 +52,7 @@ class TooFewPrompts(ConfigError):
 
 
 class UnsupportedArchitecture(TaskSpecError):
-    """A model whose architecture the lean forward does not know."""
+    """A model whose architecture a decoder does not know."""
 
 
 class OutOfPages(TaskSpecError):

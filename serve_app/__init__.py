@@ -19,6 +19,8 @@ examples       clients to begin with, with OpenAI's official library
 load           `taskspec bench`: load on any OpenAI-compatible server
 terminal       progress and transcripts in a terminal or a pipe
 
+Imports go down: `deployments` runs in replicas and imports neither `operations`, `hosting` nor `cli`, which run in an
+operator's process; tests/test_layout.py holds what each room may import.
 README.md in this directory leads to the pages on how to run it. The algorithm itself is in `core`; `train_jobs` is
 never imported.
 """

@@ -28,7 +28,6 @@ from train_jobs.work.workspace import Workspace
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.soak,  # of the loop
     # peft, loading: LoRA on a tied lm_head leaves the embedding alone, as intended
     pytest.mark.filterwarnings("ignore:.*tie.*"),
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning"),
