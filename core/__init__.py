@@ -38,7 +38,7 @@ Words, and those of vLLM, Ray or the papers for the same:
     pool                the replicas of a Ray Serve deployment that serve one draft
     slot                in files of bundles and of training: a task, or `general`, for which a draft is chosen
     bundle              a model release: drafts, router and the evidence for them
-    target, verifier    the large model; the deployment or engine that runs it (a model runner with its scheduler)
+    target, verifier    the large model; the deployment, or engine, that runs it (an engine core)
     pass                a step of the engine
     session             a sequence, or request; `choice`: its index in `n`
     page, page table    a KV block, a block table
@@ -52,7 +52,7 @@ Words, and those of vLLM, Ray or the papers for the same:
     lookahead, branch   drafting during verification; an entry of SSD's speculation cache
     noise, dice         the Gumbel noise that target and drafts share
     exact numerics      batch invariance
-    decoder             a model runner, or attention backend with it
+    decoder             a model runner, with its attention backend
     plan (of layers)    a model's config, layer by layer
     tool format         a tool parser with its chat template
     trace               a logged completion, kept for training

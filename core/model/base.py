@@ -1,4 +1,4 @@
-"""`Model`, the interface between engines and models: rows in, logits out, with a cache per session behind it."""
+"""`Model`, what engines ask of a model: rows in, logits out, with a cache per session; a `Decoder` computes them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 To add a decoder:
 
-1. Write a class with the members of `Decoder` in a room of its own, core/model/NAME.
+1. Write a class with the members of `Decoder`: core/model/NAME.py, or a room of that name.
 2. Write a function here that loads one for an `OpenedModel`. Import the room within it: a process loads one decoder.
 3. Add it to `DECODERS` with the features of `ModelConfig.features` that it has.
 4. Run tests/core/model/test_parity.py and test_row_invariance.py, which take every decoder that runs on CPUs.

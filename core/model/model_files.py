@@ -38,8 +38,9 @@ class DraftFiles(NamedTuple):
 
 
 class OpenedModel(NamedTuple):
-    """What a decoder is made of."""
+    """What a decoder is made of. One that reads weights by itself has the `directory`."""
 
+    directory: Path
     config: ModelConfig
     weights: Weights
     tensors: Tensors
@@ -61,7 +62,7 @@ def open_model(
     stored = DraftVocabulary.of_stored_head(directory)
     stored_ids, head_ids = (_head_ids(ids, config) for ids in (stored, vocabulary or stored))
     weights = Weights(directory, resolve(adapter) if adapter else None, dtype, target)
-    return OpenedModel(config, weights, Tensors(config, weights, head_ids, stored_ids))
+    return OpenedModel(directory, config, weights, Tensors(config, weights, head_ids, stored_ids))
 
 
 def _head_ids(vocabulary: DraftVocabulary | None, config: ModelConfig) -> NDArray[np.int64] | None:

@@ -18,6 +18,7 @@ To add a tool format:
 1. Copy the file of `core.tools.formats` that is most like it: `hermes` has markers around calls, `plain_json` none.
 2. Declare its markers, and say which chat templates ask for it.
 3. Override what differs: how a prompt shows calls, the grammar of them, how they are read.
-4. Add it to `FORMATS` in `core/tools/formats/__init__.py`. The configuration knows it then by its name.
+4. Add it to `FORMATS` in `core/tools/formats/__init__.py`, and take its marker out of `_NOT_READ` there, if it is in
+   that list of formats whose templates are refused. The configuration then knows it by its name.
 5. Add to tests/core/tools/call_forms.py what its models write: every test of formats takes its cases from there.
 """

@@ -1,4 +1,4 @@
-"""The FastAPI application of an ingress replica: the routes of all protocols, and facts about the service."""
+"""The FastAPI application of an ingress replica: the routes of all protocols, health, and facts for an admin."""
 
 from __future__ import annotations
 

@@ -18,21 +18,5 @@ registers; more rows take turns over stretches that are still in the cache. Weig
 are laid out alike. What is in bf16 is multiplied by the processor's own instruction, for which inputs are rounded to
 bf16, too, or is widened to fp32 in registers.
 
-**A level is kept where it takes 15 % less** of some pass than the one below. Milliseconds of a pass of the 100M target
-in bf16, 200 tokens cached, on one thread; kernels.c on a Zen 5 with its level forced, medians of paired turns:
-
-| rows of a pass | plain | avx2 | avx512 | avx512_bf16 |
-|----------------|-------|------|--------|-------------|
-| 1              |  19.7 |  8.2 |    7.3 |         6.5 |
-| 5              |  33.3 | 10.7 |    7.8 |         7.1 |
-| 16             | 110.3 | 37.6 |   18.3 |        11.1 |
-| 62, a prompt   |   397 |  117 |     61 |          34 |
-
-Since weights lie in huge pages, avx512_bf16 takes 6.2, 6.7, 10.1 and 31 (numba: 6.6, 7.3, 11.6 and 36).
-
-Elsewhere the same loops, then compiled by numba, took for 1, 5 and 16 rows 14.7, 16.2 and 45.8 with AVX2 (Zen 3;
-reading the weights 11.0), 30.5, 36.9 and 63.1 with AVX-512 (Xeon, 2.8 GHz; 15.9) and 18.3, 19.8 and 24.6 on AMX's tiles
-(Xeon; 15.7): tests/bench/results/*/step/step.md. Tiles are for the rows of prompts and of many sessions: 62 took 34 to
-48 there, with torch's products on tiles 53, where the level below, at 32 products a cycle and 2.7 GHz, would need 72
-for the arithmetic alone. That level itself was never measured on such a Xeon.
+**A level is kept where it takes 15 % less** of some pass than the one below: tests/bench/README.md has the figures.
 """

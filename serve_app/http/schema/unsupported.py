@@ -1,4 +1,4 @@
-"""Fields that other servers have and this one has not, each with the values that ask for nothing.
+"""Fields of other servers that are refused or ignored here, each with the values that ask for nothing.
 
 A request with such a value is served; with any other it is refused, and the field named.
 """
