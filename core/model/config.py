@@ -14,7 +14,7 @@ from typing import Any, Literal
 from core.errors import ConfigError
 
 Activation = Literal["silu", "gelu_tanh"]
-"""The decoder (`core.model.decoder`) that a configuration asks for; `auto` is compiled on CPUs and torch elsewhere."""
+"""What the gate of an MLP goes through."""
 
 
 def read_config(directory: Path) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Chain:
     ) -> Run:
         """Append the tokens that the target drew, up to the first that differs from its proposal or ends the answer.
 
-        `drawn[j]` was drawn after the first j of the `proposed` tokens, so there is one more of them. `logprobs` is
+        `target_tokens[j]` was drawn after the first j `proposed` tokens, so there is one more of them. `logprobs` is
         empty or parallel to `target_tokens`. `source` is who proposed.
         """
         start = len(self.tokens)
