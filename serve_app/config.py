@@ -1,14 +1,9 @@
-"""The configuration of a service, one YAML file: models, replicas and scaling of every pool, limits.
-
-The names of the Serve applications are made here, too.
-"""
+"""The configuration of a service, one YAML file: models, replicas and scaling of every pool, limits."""
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import pkgutil
-import re
 from collections import Counter
 from collections.abc import Callable
 from importlib import resources
@@ -26,7 +21,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from core.draft_key import DraftKey
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.settings import AbsolutePath, Section, read_settings
@@ -35,13 +29,9 @@ from core.traces.memory_files import EXAMPLE, disk_at
 from core.verify.sources import DEFAULT, SourceOptions, made
 from serve_app.access_config import ApiKeys, Cors, Limits
 
-CORE = "taskspec"  # the application of ingress and verifier
-ROLLOUT = "taskspec-rollout"  # that of the rollout of bundles
 ANY_NAME: Literal["any"] = "any"  # of `aliases`
 LONGEST_NAME = 256  # characters of a model name
 FEWEST_REQUESTS = 256  # that an ingress replica reads at a time
-_SLUG_LENGTH = 40  # characters of a task's name in the name of its application
-_DIGITS = 12  # of a digest there
 
 
 class Actors(Section):
@@ -369,30 +359,6 @@ def _imported(name: str) -> Callable[..., Any]:
     if not callable(function):
         raise PydanticCustomError("redact", "{message}", {"message": f"`{name}` is not a function"})
     return cast("Callable[..., Any]", function)
-
-
-def draft_key(task: str, directory: str | None = None) -> DraftKey:
-    """The key of a task's draft: the task in ASCII, and the first digits of the adapter in this directory.
-
-    Ray's metrics and the names of applications accept ASCII only, and tasks may be named in any script: such a name
-    keeps its ASCII letters and digits, and gets a digest to be unique.
-    """
-    plain = re.sub(r"[^A-Za-z0-9]+", "-", task).strip("-")[:_SLUG_LENGTH]
-    unique = "" if plain == task else f"_{hashlib.sha256(task.encode()).hexdigest()[:_DIGITS]}"
-    return DraftKey(f"{plain}{unique}", None if directory is None else Path(directory).name[:_DIGITS])
-
-
-def pool_application(draft: DraftKey) -> str:
-    """Name of the Serve application of a draft's pool.
-
-    So pools of several bundles can serve beside each other, and those of a draft that stays are the same.
-    """
-    return f"draft-{draft}"
-
-
-def router_application(directory: str) -> str:
-    """Name of the Serve application of a router."""
-    return f"router@{Path(directory).name[:_DIGITS]}"
 
 
 def shipped_configs() -> list[str]:

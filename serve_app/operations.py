@@ -20,7 +20,7 @@ from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetai
 from core.errors import ConfigError, TaskSpecError
 from serve_app import ray_private
 from serve_app.access_config import KEYED
-from serve_app.config import CORE, ROLLOUT, router_application
+from serve_app.application_names import CORE, ROLLOUT, router_application
 from serve_app.deployments.telemetry.reports import IngressReport, RolloutReport, together
 
 INGRESS, TARGET, POOL, ROUTER = "SpeculativeIngress", "TargetVerifier", "DraftPool", "TaskRouter"

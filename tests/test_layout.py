@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ast
-import re
 import statistics
 import subprocess
 import sys
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.tree import PACKAGES, ROOT, module_name, sources, tracked
+
 PROTOCOLS = ("openai", "responses", "anthropic")
 DEPLOYMENTS = {f"serve_app.deployments.{room}" for room in ("actors", "deploy", "models", "telemetry")}
-PACKAGES = ("core", "serve_app", "train_jobs")
 TOP_LEVEL = {
     *PACKAGES,
     "tests",
@@ -28,14 +26,6 @@ TOP_LEVEL = {
     "LICENSE",
     "constraints.txt",
 }
-# What is no variable's name: a bare participle or numeral, where a noun says what the thing is.
-NO_NOUNS = re.compile(
-    "found|one|most|known|given|drawn|wanted|kept|asked|held|seen|taken|left|made|due|read|told|begun|said|refused|sent|"
-    "heard|got|lost"
-)
-# A path of this repository in a text, and a dotted name.
-PATH = re.compile(r"(?<![\w./-])(?:core|serve_app|train_jobs|tests|\.ci|\.github)/[\w./-]*\w")
-DOTTED = re.compile(r"(?<![\w./-])(?:core|serve_app|train_jobs|tests)(?:\.[A-Za-z_]\w*)+(?![\w/])")
 # What a draft process loads; it must start in a second and stay small.
 DRAFT_SIDE = (
     "core.draft.engine",
@@ -59,7 +49,7 @@ NOUNS = {
         "core.generation",
         "core.confidence_intervals",
     },
-    "serve_app": {"serve_app.config", "serve_app.access_config"},
+    "serve_app": {"serve_app.config", "serve_app.access_config", "serve_app.application_names"},
     "train_jobs": {"train_jobs.config"},
 }
 # Room: the other rooms of its package that it may import. A room is a folder, or a module beside the folders.
@@ -96,6 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.replay": {"core.traces", "core.sampling", "core.model", "core.bundle", "core.tasks", "core.policy"},
     "core.distill": {"core.replay", "core.traces", "core.sampling", "core.model", "core.policy", "core.verify"},
     "serve_app.access_config": set(),
+    "serve_app.application_names": set(),
     "serve_app.config": set(),
     "serve_app.configs": set(),
     "serve_app.http": set(),
@@ -188,20 +179,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 
-def tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-    return [ROOT / name for name in listed.decode().split("\0") if name]
-
-
-def sources(*packages: str) -> list[Path]:
-    return [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 def imported(path: Path) -> Iterator[str]:
     """Full names of what a file imports, wherever in it: modules, and the names taken from them."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -237,55 +214,6 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, int(node.end_lineno or 0) - node.lineno + 1
-
-
-def variables(path: Path) -> Iterator[tuple[str, int]]:
-    """Names of arguments and of what is assigned, with their lines; attributes and fields are not among them."""
-    tree = ast.parse(path.read_text())
-    fields = {id(target) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for target in field_names(node)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
-            yield node.id, node.lineno
-        elif isinstance(node, ast.arg):
-            yield node.arg, node.lineno
-        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name is not None:
-            yield node.name, node.lineno
-
-
-def field_names(of: ast.ClassDef) -> Iterator[ast.expr]:
-    for node in of.body:
-        if isinstance(node, ast.AnnAssign):
-            yield node.target
-        elif isinstance(node, ast.Assign):
-            yield from node.targets
-
-
-def defined(path: Path) -> set[str]:
-    """What a module defines or imports at its top."""
-    names = set[str]()
-    for node in ast.parse(path.read_text()).body:
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                names.add(node.name)
-            case ast.Import() | ast.ImportFrom():
-                names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-            case _:
-                names |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-    return names
-
-
-def exists(name: str) -> bool:
-    """Whether a dotted name is a package, a module, or what is defined in one; attributes of that are not looked at."""
-    path = ROOT
-    for part in name.split("."):
-        if (path / part).is_dir():
-            path /= part
-        elif (path / f"{part}.py").is_file():
-            path /= f"{part}.py"
-        else:
-            module = path / "__init__.py" if path.is_dir() else path
-            return module.is_file() and part in defined(module)
-    return True
 
 
 def run_python(program: str) -> subprocess.CompletedProcess[str]:
@@ -327,56 +255,11 @@ def test_every_room_says_what_belongs_there() -> None:
     assert not silent
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_class_name_stands_once_in_a_package(package: str) -> None:
-    places = defaultdict[str, list[str]](list)
-    for path in sources(package):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(str(path.relative_to(ROOT)))
-    twice = [f"{name}: {', '.join(paths)}" for name, paths in places.items() if len(paths) > 1]
-    assert not twice, "\n".join(twice)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_variables_are_nouns(package: str) -> None:
-    others = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in sources(package)
-        for name, line in variables(path)
-        if NO_NOUNS.fullmatch(name)
-    ]
-    assert not others, "\n".join(others)
-
-
 def test_every_package_says_that_it_is_typed() -> None:
     shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     for package in PACKAGES:
         assert (ROOT / package / "py.typed").is_file()
         assert "py.typed" in shipped[package]
-
-
-def test_every_module_that_a_docstring_names_exists() -> None:
-    broken = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in sources(*PACKAGES, "tests")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for name in DOTTED.findall(ast.get_docstring(node) or "")
-        if not exists(name)
-    }
-    assert not broken, "\n".join(sorted(broken))
-
-
-def test_every_path_that_a_page_names_exists() -> None:
-    broken = {
-        f"{page.relative_to(ROOT)}: {name}"
-        for page in tracked()
-        if page.suffix == ".md" and "results" not in page.parts
-        for name in PATH.findall(page.read_text())
-        if not (ROOT / name).exists()
-    }
-    assert not broken, "\n".join(sorted(broken))
 
 
 def binds_an_application(node: ast.AST) -> bool:

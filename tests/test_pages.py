@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.test_layout import ROOT, tracked
+from tests.tree import ROOT, tracked
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

@@ -33,7 +33,7 @@ from tests.bench import decode, machine, numerics, step
 from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
 from tests.bench.hugging_face import with_family_drafts
-from tests.bench.items import GENERAL, draft_directories, first_held_out
+from tests.bench.items import GENERAL, MIXED, draft_directories, first_held_out
 from tests.bench.machine import now
 from tests.bench.output import save
 from tests.bench.paired import Durations
@@ -110,7 +110,7 @@ def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float
 def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:
     """One stream, every contender in turn; transformers and our engines hold a target each."""
     items, drafts = first_held_out(chosen.prompts), draft_directories()
-    used = {label: drafts[label] for label in {GENERAL, decode.MIXED, *(item.slot for item in items)}}
+    used = {label: drafts[label] for label in {GENERAL, MIXED, *(item.slot for item in items)}}
     config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
     started = processes(used, chosen.device)  # before the targets, which take longer
     with (

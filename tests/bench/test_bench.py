@@ -75,7 +75,7 @@ def test_an_answer_that_differs_is_told_when_all_is_measured() -> None:
     first, second = held_out(1)[:2]
 
     def answers(contender: str) -> decode.Contender:
-        flawed = contender == decode.GENERAL
+        flawed = contender == GENERAL
         return lambda item, _: Answered((1, 2 + (flawed and item is second)), 1.0, 0.5, 1, 0, 0)
 
     with Progress(disable=True) as progress:

@@ -18,8 +18,9 @@ from core.errors import ConfigError
 from core.model.cpu.openmp import TEAM
 from core.model_names import locate
 from core.settings import parse_settings
+from serve_app.application_names import draft_key, pool_application
 from serve_app.applications import pool, service
-from serve_app.config import ServiceConfig, draft_key, load_config, pool_application, shipped_configs
+from serve_app.config import ServiceConfig, load_config, shipped_configs
 from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT
 from serve_app.deployments.models.served_models import ServedModels

@@ -11,7 +11,8 @@ from ray.serve import RunTarget
 from ray.serve.schema import ApplicationStatus
 from rich.console import Console
 
-from serve_app.config import CORE, load_config
+from serve_app.application_names import CORE
+from serve_app.config import load_config
 from serve_app.deployments.deploy import applications, deploy_service
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.hosting import StartFailed, _deploy, _replace

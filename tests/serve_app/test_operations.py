@@ -13,7 +13,7 @@ from ray.serve.schema import DeploymentSchema
 from core.errors import ConfigError
 from serve_app import operations, ray_private
 from serve_app.access_config import KEYED
-from serve_app.config import draft_key, pool_application
+from serve_app.application_names import draft_key, pool_application
 from serve_app.deployments.telemetry.reports import IngressReport
 from serve_app.operations import (
     NOT_DEPLOYED,

@@ -79,7 +79,7 @@ class DraftPool(draft_pool.DraftPool):
     """The real deployment, under its own name, with engine and wire around the random model."""
 
     def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
-        draft_pool.load_draft = random_draft
+        vars(draft_pool)["load_draft"] = random_draft
         super().__init__(config, task, directory)
 
 

@@ -21,7 +21,8 @@ from ray.util import list_named_actors
 
 from core.draft_key import GENERAL
 from core.tasks.classifier import TaskClassifier
-from serve_app.config import CORE, ServiceConfig, Traces, draft_key, load_config, pool_application
+from serve_app.application_names import CORE, draft_key, pool_application
+from serve_app.config import ServiceConfig, Traces, load_config
 from serve_app.deployments.deploy import applications, bundle_applications
 from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import bundle_targets

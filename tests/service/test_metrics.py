@@ -9,7 +9,7 @@ import httpx2 as httpx
 import pytest
 import ray
 
-from serve_app.config import CORE, draft_key
+from serve_app.application_names import CORE, draft_key
 from tests.eventually import eventually
 from tests.service.conftest import Service, chat
 

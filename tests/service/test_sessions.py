@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from ray import serve
 
-from serve_app.config import draft_key, pool_application
+from serve_app.application_names import draft_key, pool_application
 from serve_app.deployments.deploy.bundle_applications import draft_application
 from tests.eventually import eventually
 from tests.service.conftest import ADVERSARIAL, CONCURRENCY, LATE, Body, Service, chat, prompts, token_ids

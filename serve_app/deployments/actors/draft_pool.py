@@ -15,7 +15,8 @@ from core.draft.engine import DraftConfig
 from core.model_names import locate
 from core.text.vocabulary import same_id_map
 from core.wire.messages import OpenSession
-from serve_app.config import ServiceConfig, draft_key
+from serve_app.application_names import draft_key
+from serve_app.config import ServiceConfig
 from serve_app.deployments.models.draft_loading import draft_model, load_draft
 from serve_app.deployments.telemetry.metrics import Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica

@@ -21,7 +21,7 @@ from core.draft_key import GENERAL
 from core.policy.rerouting import RoutingTable
 from core.rollout.trial import JudgedAnswer
 from core.wire.messages import OpenSession
-from serve_app.config import ROLLOUT, router_application
+from serve_app.application_names import ROLLOUT, router_application
 from serve_app.deployments.answer.started import Started
 from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels

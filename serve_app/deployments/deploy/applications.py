@@ -13,7 +13,8 @@ from ray.serve import Application, RunTarget
 from core.model.cpu.openmp import TEAM
 from serve_app.access.keys import check
 from serve_app.access_config import KEYED
-from serve_app.config import CORE, ROLLOUT, Actors
+from serve_app.application_names import CORE, ROLLOUT
+from serve_app.config import Actors
 from serve_app.deployments.actors.ingress import SpeculativeIngress
 from serve_app.deployments.actors.target_verifier import TargetVerifier
 from serve_app.deployments.actors.verifier_router import VerifierRouter

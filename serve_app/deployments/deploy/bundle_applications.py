@@ -14,7 +14,8 @@ from ray import serve
 from ray.serve import Application, RunTarget
 
 from core.errors import ConfigError
-from serve_app.config import Actors, router_application
+from serve_app.application_names import router_application
+from serve_app.config import Actors
 from serve_app.deployments.actors.draft_pool import DraftPool
 from serve_app.deployments.actors.task_router import TaskRouter
 from serve_app.deployments.models.served_models import ServedModels

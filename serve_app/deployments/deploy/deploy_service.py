@@ -12,7 +12,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus
 
 from core.errors import TaskSpecError
-from serve_app.config import CORE, ROLLOUT
+from serve_app.application_names import CORE, ROLLOUT
 from serve_app.deployments.actors.ingress import SpeculativeIngress
 from serve_app.deployments.deploy.bundle_applications import QUIET
 from serve_app.deployments.deploy.failures import failure_of

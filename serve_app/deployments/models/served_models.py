@@ -17,7 +17,8 @@ from core.errors import ConfigError
 from core.model.loader import public_name
 from core.model_names import locate
 from core.text.vocabulary import digest
-from serve_app.config import ServiceConfig, draft_key, pool_application, router_application
+from serve_app.application_names import draft_key, pool_application, router_application
+from serve_app.config import ServiceConfig
 
 _log = logging.getLogger(__name__)
 

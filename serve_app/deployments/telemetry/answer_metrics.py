@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ray.serve import metrics
 
 from core.draft_key import DraftKey
-from serve_app.config import draft_key, pool_application
+from serve_app.application_names import draft_key, pool_application
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.http.ledger import AnswerLedger, TokenCounts, Totals
 

@@ -19,7 +19,8 @@ from starlette.responses import PlainTextResponse
 from serve_app.access.middleware import MAX_HEADER_BYTES
 from serve_app.access.proxy import CALLBACK, HEADER_BYTES_READ, Numbering, middlewares
 from serve_app.api.app import create_app
-from tests.serve_app.clients import H2C, PATIENCE, raw_post
+from tests.eventually import PATIENCE
+from tests.serve_app.clients import H2C, raw_post
 from tests.serve_app.scripted import ScriptedService
 
 CHAT: dict[str, Any] = {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]}

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from core.errors import ConfigError
@@ -91,5 +92,5 @@ def test_a_service_for_one_command_asks_it_for_no_key(tmp_path: Path) -> None:
 def test_the_curl_line_has_a_place_for_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = load_config("family")
     for config, told in ((plain, False), (with_keys(plain, tmp_path / "keys"), True)):
-        cli_main._print_usage("http://here", config, cli_main.Console())
+        cli_main._print_usage("http://here", config, Console())
         assert ("Authorization: Bearer $OPENAI_API_KEY" in capsys.readouterr().out) == told

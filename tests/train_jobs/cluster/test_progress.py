@@ -154,7 +154,7 @@ def test_a_terminal_shows_which_stage_it_is_and_every_unit_at_work() -> None:
 
 def test_a_pipe_gets_a_line_now_and_then_with_the_time_left_by_the_work_done(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(progress_view.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     screen = Screen(terminal=False)
     lines = ProgressView(screen.console)
     lines.begin("align", StageSize(4))
@@ -168,7 +168,7 @@ def test_a_pipe_gets_a_line_now_and_then_with_the_time_left_by_the_work_done(mon
 
 def test_the_time_left_of_units_of_unlike_size_is_by_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(progress_view.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     screen = Screen(terminal=False)
     lines = ProgressView(screen.console)
     lines.begin("align", StageSize(3, work=700))

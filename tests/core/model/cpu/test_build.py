@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
@@ -87,14 +88,14 @@ def test_the_best_level_is_taken_that_a_processor_has_whole(
 @pytest.mark.parametrize(("answer", "level"), [(0, "amx"), (-1, "avx512_bf16")])
 def test_tiles_are_asked_for(monkeypatch: pytest.MonkeyPatch, answer: int, level: str) -> None:
     monkeypatch.setattr(build, "_features", lambda: frozenset(build.LEVELS["amx"]))
-    monkeypatch.setattr(build.ctypes, "CDLL", lambda _: SimpleNamespace(syscall=lambda *_: answer))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(syscall=lambda *_: answer))
     assert build.level() == level
 
 
 def test_every_level_is_compiled_by_this_gcc() -> None:
     """Those too that this processor lacks: AMX's instructions are otherwise met in service only."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build.ctypes, "CDLL", Path)
+        patch.setattr(ctypes, "CDLL", Path)
         for level in build.LEVELS:
             assert Path(str(build.load(level))).exists()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from core.model.base import Model, Rows
+from core.model.causal_lm import load_model
 from core.model.config import ModelConfig
 from core.model.cpu import threads
 from core.model.cpu.threads import choose_threads, worthwhile
@@ -65,7 +68,7 @@ class _Timed:
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, machine: Machine, most: int) -> int:
-    monkeypatch.setattr(threads.time, "perf_counter", lambda: machine.now)
+    monkeypatch.setattr(time, "perf_counter", lambda: machine.now)
     monkeypatch.setattr(threads, "_displaced", lambda: machine.displaced)
     number = worthwhile(machine.load, most)
     assert torch.get_num_threads() == number
@@ -106,9 +109,8 @@ def test_a_real_model_is_timed_by_some_of_its_layers(tmp_path: Path, monkeypatch
     save_model(tmp_path)
     config = ModelConfig.load(tmp_path)
     monkeypatch.setattr(threads, "_SAMPLE", 2 * config.layer_weights)  # of bf16
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     loaded: list[int] = []
-    load_model = threads.load_model
 
     def counted(*given: object, num_layers: int, **named: object) -> Model:
         loaded.append(num_layers)
@@ -124,7 +126,7 @@ def test_a_real_model_is_timed_by_some_of_its_layers(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("cores", [{0}, {0, 1}])
 def test_the_last_core_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> None:
     save_model(tmp_path)
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
     monkeypatch.setattr(threads, "worthwhile", lambda *_: pytest.fail("there is nothing to choose"))
     torch.set_num_threads(2)
     assert choose_threads(tmp_path, torch.bfloat16) == torch.get_num_threads() == 1
@@ -132,7 +134,7 @@ def test_the_last_core_is_left_to_others(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_core_is_left_only_where_others_want_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(tmp_path)
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     monkeypatch.setattr(threads, "worthwhile", lambda _, limit: limit)
     assert [choose_threads(tmp_path, torch.bfloat16, others=others) for others in (0, 1, 2)] == [4, 3, 2]
 

@@ -17,7 +17,8 @@ from core.policy.draft_policy import OTHERS
 from core.policy.rerouting import RoutingTable
 from core.sampling.params import SamplingParams
 from core.wire.messages import Address, OpenSession
-from serve_app.config import draft_key, load_config
+from serve_app.application_names import draft_key
+from serve_app.config import load_config
 from serve_app.deployments.answer import draft_sessions
 from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
 from serve_app.deployments.answer.draft_sessions import DraftSessions
