@@ -124,6 +124,14 @@ def test_going_back_is_over_when_the_base_serves_and_the_version_is_blocked(fail
     assert "was rolled back and is blocked: drafts had" in state.last
 
 
+def test_a_bundle_that_could_not_be_blocked_is_not_taken_up_again() -> None:
+    back = [*[AnswerEnded("b", BAD)] * 15, Started(A), BlockingEnded("read-only file system")]
+    state, effects = after(canary(), *back, Looked("b", proven=False, blocked={}))
+    assert (state.name, state.split.served) == ("steady", "a")
+    assert Start("b") not in effects
+    assert "could not be blocked (read-only file system)" in state.last
+
+
 def test_pools_that_fail_for_now_are_tried_again_and_those_that_cannot_run_are_not() -> None:
     look = Looked("b", proven=False, blocked={})
     state, effects = after(first_state(A, "a"), look, NotStarted("b", "no controller", final=False), look)
