@@ -51,7 +51,9 @@ def make_from_layers(target: Path, name: str, layers: Sequence[int], ids: Sequen
         old, new = f"model.layers.{layer}.", f"model.layers.{place}."
         names = (tensor for tensor in checkpoint.names() if tensor.startswith(old))
         tensors |= {new + tensor.removeprefix(old): checkpoint[tensor] for tensor in names}
-    changes = {"num_hidden_layers": len(layers)}
+    changes: dict[str, Any] = {"num_hidden_layers": len(layers)}
+    if types := _layer_types(target, config):
+        changes["layer_types"] = [types[layer] for layer in layers]
     _write(target, name, changes, tensors, DraftVocabulary.from_ids(ids, config.vocab_size), destination)
 
 
@@ -59,7 +61,10 @@ def make_narrow(
     target: Path, name: str, layers: int, width: int, ids: Sequence[int], destination: Path, seed: int = 0
 ) -> None:
     """Write a draft of so many layers of `width`, begun at random from `seed`, whose head has the rows of `ids`."""
-    if width % _HEAD_DIM or not 0 < width < (config := ModelConfig.load(target)).hidden_size:
+    config = ModelConfig.load(target)
+    if config.features or config.norm_offset or config.layers[0].rope.type == "longrope":
+        raise ConfigError("a narrow draft is a Llama, and this target is not like one; leave the width out")
+    if width % _HEAD_DIM or not 0 < width < config.hidden_size:
         raise ConfigError(f"the width of a narrow draft is a multiple of {_HEAD_DIM} below its target's, not {width}")
     checkpoint = TensorCheckpoint(target)
     table = checkpoint[EMBEDDING].float()
@@ -83,6 +88,15 @@ def make_narrow(
         "attention_bias": False,
     }
     _write(target, name, changes, tensors, DraftVocabulary.from_ids(ids, config.vocab_size), destination)
+
+
+def _layer_types(target: Path, config: ModelConfig) -> list[str] | None:
+    """What the target's `config.json` calls its layers; in an older form it names them only by a pattern."""
+    if types := read_config(target).get("layer_types"):
+        return list(types)
+    if len(set(config.layers)) == 1:
+        return None
+    return ["full_attention" if layer.window is None else "sliding_attention" for layer in config.layers]
 
 
 def _first_weights(
@@ -120,7 +134,7 @@ def _write(
     config = {
         **raw,
         **changes,
-        "max_position_embeddings": min(CONTEXT, raw["max_position_embeddings"]),
+        "max_position_embeddings": _positions(raw),
         "tie_word_embeddings": False,
         "dtype": "bfloat16",
         "speculators_config": _speculators_config(name, raw),
@@ -135,6 +149,13 @@ def _write(
     grant(aside)
     shutil.rmtree(destination, ignore_errors=True)
     aside.rename(destination)
+
+
+def _positions(raw: Mapping[str, Any]) -> int:
+    """Those of the draft. With LongRoPE they stay: it scales by how many more they are than the original context."""
+    longest: int = raw["max_position_embeddings"]
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    return longest if "long_factor" in rope else min(CONTEXT, longest)
 
 
 def _speculators_config(name: str, target: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,12 @@ from core.distill.learner import DraftLearner
 from core.errors import ConfigError
 from core.family import TARGET_DIR
 from core.model.causal_lm import CausalLM, load_draft_model, load_model
+from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary
 from core.replay.replay import session_forward
 from tests.core.family_records import answered, requests
+from tests.core.model.random_models import save_model
+from tests.core.model.test_parity import VARIANTS
 
 IDS = [0, 1, 2, *range(3, 2048, 2)]
 TEXT = [5, 300, 17, 42, 1999, 8]
@@ -63,6 +66,31 @@ def test_all_layers_and_the_whole_head_are_the_target_itself(tmp_path: Path) -> 
     make_from_layers(TARGET_DIR, "family:target", evenly(6, 6), range(2048), tmp_path / "made")
     whole = load_model(TARGET_DIR, dtype=torch.float32, num_pages=16)
     assert torch.equal(logits(draft(None, tmp_path / "made")), logits(whole))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VARIANTS if kind.startswith(("gemma3", "phi3"))])
+def test_a_draft_of_all_layers_is_the_target_whatever_its_architecture(kind: str, tmp_path: Path) -> None:
+    model_type, changes = VARIANTS[kind]
+    save_model(tmp_path / "target", model_type, **changes)
+    config = ModelConfig.load(tmp_path / "target")
+    layers, ids = evenly(config.num_layers, config.num_layers), range(config.vocab_size)
+    make_from_layers(tmp_path / "target", "target", layers, ids, tmp_path / "made")
+    whole = load_model(tmp_path / "target", dtype=torch.bfloat16, num_pages=16)
+    copy = load_draft_model(None, tmp_path / "made", dtype=torch.bfloat16, target=tmp_path / "target")
+    tokens = [token % config.vocab_size for token in TEXT] * 12
+    torch.testing.assert_close(session_forward(copy)(tokens, 8), session_forward(whole)(tokens, 8), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VARIANTS if kind.startswith("gemma3")])
+def test_the_layers_that_are_kept_stay_of_their_type(kind: str, tmp_path: Path) -> None:
+    model_type, changes = VARIANTS[kind]
+    save_model(tmp_path / "target", model_type, **changes)
+    layers = ModelConfig.load(tmp_path / "target").layers
+    last = len(layers) - 1
+    make_from_layers(tmp_path / "target", "target", [last], range(64), tmp_path / "made")
+    assert ModelConfig.load(tmp_path / "made").layers == (layers[last],)
+    with pytest.raises(ConfigError, match="leave the width out"):
+        make_narrow(tmp_path / "target", "target", 1, 64, range(64), tmp_path / "narrow")
 
 
 def test_the_learner_computes_what_the_engine_does(made: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
@@ -11,16 +10,20 @@ import torch
 from core.errors import ConfigError, UnsupportedArchitecture
 from core.model.base import Rows
 from core.model.causal_lm import load_compiled_model, load_model
-from core.model.decoder import DECODERS
+from core.model.decoder import AUTO, DECODERS, check_name
 from core.model.pages import PageCopy, Span
+from serve_app.config import Target
 from tests.core.model.random_models import fresh, random_tokens, save_model
 
 TOKENS = random_tokens(150, 300)
 CAP = {"final_logit_softcapping": 2.0}
 
 
-def test_a_configuration_may_write_the_name_of_every_decoder() -> None:
-    assert get_args(str) == ("auto", *DECODERS)
+def test_a_configuration_may_write_the_name_of_every_decoder_and_no_other() -> None:
+    for name in (AUTO, *DECODERS):
+        assert Target(model="family:target", decoder=name).decoder == name
+    with pytest.raises(ConfigError, match="decoder: there is none called 'vlm'; write one of auto, compiled, torch"):
+        check_name("vlm")
 
 
 def test_what_a_decoder_lacks_is_said_with_one_that_has_it(tmp_path: Path) -> None:
@@ -34,7 +37,7 @@ def test_what_a_decoder_lacks_is_said_with_one_that_has_it(tmp_path: Path) -> No
 
 def test_what_no_decoder_has_is_refused(tmp_path: Path) -> None:
     save_model(tmp_path, "gemma3_text", attn_logit_softcapping=50.0)
-    for decoder in get_args(str):
+    for decoder in (AUTO, *DECODERS):
         with pytest.raises(UnsupportedArchitecture, match=r"no attention softcapping.*, nor has another decoder"):
             load_model(tmp_path, dtype=torch.float32, num_pages=1, decoder=decoder)
 
