@@ -94,10 +94,6 @@ class CausalLM(Model[Array]):
                 self._pool.rollback(rows.session, span.start + span.length + num_drawn - 1)
         return lines
 
-    def shutdown(self) -> None:
-        """Free the decoder with its cache; the model is of no further use."""
-        self._decoder.close()
-
     def _make_room(self, batch: Sequence[Rows], more: int) -> list[Span]:
         """Allocate pages for every session, with room for `more` tokens; returns the spans of the first pass."""
         starts = [self._pool.length(rows.session) for rows in batch]

@@ -62,9 +62,6 @@ class Decoder(Protocol[Array]):
     def copy_pages(self, copies: Sequence[PageCopy]) -> None:
         """Copy the keys and values of whole pages in all layers, before a session writes into its copy."""
 
-    def close(self) -> None:
-        """Free cache and weights; no other call follows."""
-
 
 class DecoderOptions(NamedTuple):
     """What a decoder is loaded for. Without `exact` a row's bits may depend on other rows."""

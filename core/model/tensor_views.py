@@ -42,7 +42,7 @@ class TensorDecoder:
         self.compiled = compiled
         self.num_pages, self.dtype = compiled.num_pages, compiled.dtype
         self.head_ids = None if compiled.head_ids is None else torch.from_numpy(compiled.head_ids)
-        self.copy_pages, self.close = compiled.copy_pages, compiled.close
+        self.copy_pages = compiled.copy_pages
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> torch.Tensor:
         return torch.from_numpy(self.compiled(tokens, spans, logit_rows))

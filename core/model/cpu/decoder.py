@@ -84,10 +84,6 @@ class CompiledDecoder:
         for source, target in copies:
             self.cache[:, :, target] = self.cache[:, :, source]
 
-    def close(self) -> None:
-        del self.model, self.cache
-        self._held.clear()
-
     def draw(
         self,
         tokens: Sequence[int],

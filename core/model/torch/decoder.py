@@ -86,9 +86,6 @@ class TorchDecoder:
         for source, target in copies:
             self._cache[:, :, target] = self._cache[:, :, source]
 
-    def close(self) -> None:
-        del self._cache, self._transformer, self._head, self._run
-
     @torch.inference_mode()
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> torch.Tensor:
         plan, count = self._plan(tokens, spans), len(logit_rows)

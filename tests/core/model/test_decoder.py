@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from core.errors import ConfigError, UnsupportedArchitecture
-from core.model.base import Rows
 from core.model.causal_lm import load_compiled_model, load_model
 from core.model.decoder import AUTO, DECODERS, check_name
 from core.model.pages import PageCopy, Span
@@ -74,13 +73,3 @@ def test_a_decoder_owns_its_pages_and_copies_them(tmp_path: Path, name: str) -> 
     decoder.copy_pages([PageCopy(2, 1), PageCopy(0, 3)])
     decoder(TOKENS[80:100], [Span(0, 60, 20, [2, 0])], [])
     assert torch.equal(decoder(TOKENS[70:72], [Span(0, 70, 2, [1, 3])], [0, 1]), expected)
-
-
-def test_a_model_frees_its_decoder(tmp_path: Path) -> None:
-    save_model(tmp_path)
-    for decoder in DECODERS:
-        model = load_model(tmp_path, dtype=torch.float32, num_pages=4, decoder=decoder)  # type: ignore[arg-type]
-        model.shutdown()
-        model.open(0)
-        with pytest.raises(AttributeError):
-            model.forward([Rows(0, [1], 1)])
