@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import signal
 import sys
 import tempfile
 import time
@@ -289,6 +288,6 @@ def test_of_20_bundles_that_are_as_good_none_is_rolled_back(running: Running, tm
 
 
 def kill(part: str) -> None:
-    """SIGKILL for a process of this part of the service."""
-    victim = next(one for one in psutil.process_iter() if part in one.name() and one.name().startswith("ray::"))
-    victim.send_signal(signal.SIGKILL)
+    """SIGKILL for a process of this part of the service: a worker of the Ray that this process started."""
+    workers = psutil.Process().children(recursive=True)
+    next(worker for worker in workers if worker.name().startswith("ray::") and part in worker.name()).kill()
