@@ -1,7 +1,7 @@
 """Drafting on while the target verifies: branches for the likeliest verdicts on a proposal (SSD, arXiv 2603.03251).
 
 A branch begins where a verdict would end. If the verdict comes out so, the next proposal is there before it is asked
-for. A session looks ahead if its verifier leaves a core or a device for that (`OpenSession.lookahead`).
+for. Drafting beside the target may slow the target down, so the verifier says with every `Commit` whether to.
 """
 
 from __future__ import annotations

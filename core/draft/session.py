@@ -63,6 +63,7 @@ class DraftSession:
         self.state = State.JOINING
         self.num_tokens = opened.num_speculative_tokens
         self.min_survival = 0.0
+        self.lookahead = opened.lookahead
         self.heard_at = self.quiet_since = now
         self.proposed_at: float | None = None
         self.asked_at: float | None = None
@@ -100,7 +101,7 @@ class DraftSession:
     @property
     def looks_ahead(self) -> bool:
         """Whether the proposal is out, and branches for its verdict may be drafted."""
-        return self.opened.lookahead and not self.due and self.complete and self._limit(self.line) > 0
+        return self.lookahead and not self.due and self.complete and self._limit(self.line) > 0
 
     @property
     def chain_has_bonus(self) -> bool:
@@ -135,6 +136,7 @@ class DraftSession:
         limit = self.opened.num_speculative_tokens
         self.num_tokens = limit if commit.num_tokens is None else min(commit.num_tokens, limit)
         self.min_survival = min(commit.min_survival, 1.0)  # so that one token is drafted, if any is asked for
+        self.lookahead = self.opened.lookahead and commit.lookahead
         for line in self.lines:
             line.judge_anew()
         self.heard_at = now

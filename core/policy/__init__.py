@@ -26,6 +26,8 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     latency.MEMORY               16  the load of a draft process changes within an answer              -0.7 %   -0.8 %
     latency.TRIP             0.5 ms  one way over the wire and back, measured by `tests.bench.wire`    -0.3 %   -1.0 %
     latency.PRIOR_WEIGHT          3  one slow start is doubted; 1 shut pools out over HTTP             -0.5 %    0.0 %
+    latency._MISSED             0.5  of what is drafted ahead, before any was: worth a try
+    latency._MISSED_WEIGHT        2  a few tries tell
     cost_model._PACE_GAIN       1/8  the gain that TCP gives a round trip (RFC 6298)                   -0.1 %   -0.1 %
     cost_model._SHAPE_GAIN     1/32  the shape is profiled, and hardly changes                         -0.1 %   -0.6 %
     cost_model._LARGEST_RATIO     2  of observed to expected seconds: a pass beyond was interrupted

@@ -5,13 +5,18 @@ its prior, which is optimistic. A draft that has not been asked for long is ther
 exploration there is (`core.policy.draft_policy`).
 
 What costs nothing to ask is counted token by token, proposed or not (`TokenChances`), and needs no exploration.
+
+The hotter an answer is sampled, the harder it is to guess. So there is an estimate for each band of temperatures.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from core.policy.decayed import Decayed
+
+BANDS = (0.0, 0.8)  # the highest temperature of each band but the last
 
 MEMORY = 200.0  # passes that an estimate remembers
 PRIOR_ACCEPTANCE = 0.7  # of a token whose predecessors were accepted
@@ -19,6 +24,11 @@ PRIOR_WEIGHT = 2.0  # passes that the prior is worth
 GUESSES = 300.0  # of a kind, that its chance remembers
 GUESSES_OF_PRIOR = 1.5  # that the prior of a kind is worth
 MOST_SUPPORT = 4  # more than any kind has
+
+
+def band(temperature: float) -> int:
+    """The band of a temperature: greedy, such as is common for facts and code, or hotter."""
+    return bisect_left(BANDS, temperature)
 
 
 class Expected(NamedTuple):

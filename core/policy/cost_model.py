@@ -76,7 +76,8 @@ class PassCosts:
         else:
             beyond = min(seconds / (pace * expected), _LARGEST_RATIO) - 1.0
             self._paces[bucket] = pace * (1.0 + _PACE_GAIN * beyond)
-            self._shape[size] = expected * (1.0 + _SHAPE_GAIN * beyond)
+            if not bucket:  # what drafts do to a pass must not pass for what its rows cost
+                self._shape[size] = expected * (1.0 + _SHAPE_GAIN * beyond)
         self._curve = _Curve.through(self._shape)
 
     def observe_reading(self, rows: int, chunks: Sequence[Chunk], seconds: float, num_drafting: int = 0) -> None:

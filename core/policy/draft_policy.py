@@ -4,7 +4,9 @@ The policy compares plans by their goodput over the whole batch:
 
     goodput(plan) = expected tokens / (wait + pass_seconds(rows, num_drafting))
 
-It takes the best plan, if that is clearly better than to draft nothing. All terms are running estimates.
+It takes the best plan, if that is clearly better than to draft nothing. All terms are running estimates. A draft that
+drafts on while the target computes is waited for less, and slows the passes down: they share cores and memory. So a
+plan also says whether it does.
 
 A draft ends its chain by itself, at the token where the chance that all of the chain is accepted falls below
 `min_survival`. At the best goodput g, one more token must bring at least g times the seconds that it costs (the
@@ -23,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from core.draft_key import DraftKey
-from core.policy.acceptance import AcceptanceEstimate
+from core.policy.acceptance import AcceptanceEstimate, band
 from core.policy.cost_model import PassCosts
 from core.policy.latency import DraftLatency
 from core.policy.prompt_costs import Chunk
@@ -43,10 +45,14 @@ Value = TypeVar("Value")
 
 
 class DraftBudget(NamedTuple):
-    """A request to a draft: at most `num_tokens`, none after a token whose survival is below `min_survival`."""
+    """A request to a draft: at most `num_tokens`, none after a token whose survival is below `min_survival`.
+
+    With `lookahead` it drafts on while the target verifies.
+    """
 
     num_tokens: int
     min_survival: float = 0.0
+    lookahead: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -82,15 +88,27 @@ class Readiness(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """Tokens, rows, seconds of waiting and sessions drafted for: the share of some sessions in a pass."""
+    """Tokens, rows, seconds of waiting and sessions drafted for: the share of some sessions in a pass.
+
+    Of `num_drafted` sessions `num_drafting` are drafted for while the target computes.
+    """
 
     tokens: float
     rows: float
-    wait: float
-    num_drafting: float
+    wait: float = 0.0
+    num_drafted: float = 0.0
+    num_drafting: float = 0.0
 
 
-_NOTHING = _Load(0.0, 0.0, 0.0, 0.0)
+_NOTHING = _Load(0.0, 0.0)
+
+
+class _Option(NamedTuple):
+    """A group that is asked for so many tokens, with lookahead or without."""
+
+    num_tokens: int
+    lookahead: bool
+    load: _Load
 
 
 class DraftPolicy:
@@ -98,14 +116,14 @@ class DraftPolicy:
 
     def __init__(self) -> None:
         self.costs = PassCosts()
-        self._drafts: dict[DraftKey, DraftEstimates] = {}
+        self._drafts: dict[tuple[DraftKey, int], DraftEstimates] = {}  # by band of temperatures
         self._latencies: dict[bytes, DraftLatency] = {}
         self._running = 0.0
         self._passes = 0
 
-    def estimates(self, key: DraftKey, process: bytes) -> DraftEstimates:
-        """The estimates of a draft, now that `process` drafts with it."""
-        estimates = _recent(self._drafts, key, DraftEstimates, _MAX_KEYS)
+    def estimates(self, key: DraftKey, process: bytes, temperature: float = 1.0) -> DraftEstimates:
+        """The estimates of a draft for answers about as hot, now that `process` drafts with it."""
+        estimates = _recent(self._drafts, (key, band(temperature)), DraftEstimates, _MAX_KEYS)
         estimates.latency = _recent(self._latencies, process, DraftLatency, _MAX_PROCESSES)
         return estimates
 
@@ -124,22 +142,21 @@ class DraftPolicy:
     def plan(self, groups: Sequence[DraftedSessions], num_running: float) -> list[DraftBudget]:
         """A budget for each group of a pass over `num_running` sessions, of which the others have no draft.
 
-        Each group in turn takes the length that is best given those of the others; all begin with the longest. Before
+        Each group in turn takes the option that is best given those of the others; all begin with the longest. Before
         a pass was measured, every row seems free.
         """
-        if not self.costs.known:
-            return [DraftBudget(group.limit) for group in groups]
-        options = [_options(group) for group in groups]
-        chosen = [loads[-1] for loads in options]
-        plain = num_running - sum(group.num_sessions for group in groups)
-        none = _Load(plain, plain, 0.0, 0.0)
         budgets = [DraftBudget(group.limit) for group in groups]
+        if not self.costs.known:
+            return budgets
+        options = [_options(group) for group in groups]
+        chosen = [of_group[group.limit].load for group, of_group in zip(groups, options, strict=True)]
+        plain = num_running - sum(group.num_sessions for group in groups)
+        none = _Load(plain, plain)
         for _ in range(min(2, len(groups))):
-            for index, (group, loads) in enumerate(zip(groups, options, strict=True)):
+            for index, (group, of_group) in enumerate(zip(groups, options, strict=True)):
                 others = _together([none, *chosen[:index], *chosen[index + 1 :]])
-                budgets[index] = self._best(group, loads, others)
-                chosen[index] = loads[budgets[index].num_tokens]
-        drafting, nothing = _together([none, *chosen]), _together([none, *(loads[0] for loads in options)])
+                budgets[index], chosen[index] = self._best(group, of_group, others)
+        drafting, nothing = _together([none, *chosen]), _together([none, *(of_group[0].load for of_group in options)])
         if drafting == nothing or self._goodput(drafting) <= CLEARLY * self._goodput(nothing):
             return [DraftBudget(0)] * len(groups)
         return budgets
@@ -166,18 +183,18 @@ class DraftPolicy:
         running = max(1.0, self._running)
         return self.plan([DraftedSessions(draft.acceptance, draft.latency, limit, running)], running)[0]
 
-    def declined(self, num_sessions: int, limit: int) -> dict[DraftKey, bool]:
+    def declined(self, num_sessions: int, limit: int, temperature: float = 1.0) -> dict[DraftKey, bool]:
         """By draft, the last to join last, whether a new session should go without it; with `OTHERS`.
 
-        About `num_sessions` will run beside it, taken to be spread evenly over the drafts met.
+        About `num_sessions` will run beside it, taken to be spread evenly over the drafts met, and to be as hot.
         """
         sessions = max(num_sessions, round(self._running), 1)
-        each = sessions / max(1, len(self._drafts))
-        drafts = self._drafts.values()
-        met = [DraftedSessions(estimates.acceptance, estimates.latency, limit, each) for estimates in drafts]
+        drafts = {key: of_band for (key, number), of_band in self._drafts.items() if number == band(temperature)}
+        each = sessions / max(1, len(drafts))
+        met = [DraftedSessions(draft.acceptance, draft.latency, limit, each) for draft in drafts.values()]
         never_met = DraftedSessions(AcceptanceEstimate(), DraftLatency(), limit, sessions)
         budgets = [*self.plan(met, sessions), *self.plan([never_met], sessions)]
-        return {key: not budget.num_tokens for key, budget in zip([*self._drafts, OTHERS], budgets, strict=True)}
+        return {key: not budget.num_tokens for key, budget in zip([*drafts, OTHERS], budgets, strict=True)}
 
     def seconds_to_wait(self, sessions: Sequence[Readiness], num_drafting: int, unread: Sequence[Chunk] = ()) -> float:
         """Seconds to wait for further proposals before the next pass; 0 means to begin it now.
@@ -196,13 +213,14 @@ class DraftPolicy:
                 best_wait, best_rate = arrival, rate
         return max([best_wait, *(session.arrival for session in sessions if session.required)])
 
-    def _best(self, group: DraftedSessions, loads: Sequence[_Load], others: _Load) -> DraftBudget:
-        """The best length of a group beside others, and the least survival that is worth a token's seconds then."""
-        rates = [self._goodput(others, load) for load in loads]
-        best = max(rates)
+    def _best(self, group: DraftedSessions, options: Sequence[_Option], others: _Load) -> tuple[DraftBudget, _Load]:
+        """The best option of a group beside others, with the least survival that is worth a token's seconds then."""
+        rates = [self._goodput(others, option.load) for option in options]
+        rate = max(rates)
+        best = options[rates.index(rate)]
         per_row = self.costs.per_row(others.rows + group.num_sessions, max(1, group.limit))
-        per_wait = group.latency.per_token / (others.num_drafting + group.num_sessions)
-        return DraftBudget(rates.index(best), min(1.0, best * (per_row + per_wait)))
+        per_wait = group.latency.per_token / (others.num_drafted + group.num_sessions)
+        return DraftBudget(best.num_tokens, min(1.0, rate * (per_row + per_wait)), best.lookahead), best.load
 
     def _goodput(self, load: _Load, other: _Load = _NOTHING, reading: float = 0.0) -> float:
         """Tokens a second of both together, in a pass that takes so many seconds for prompts beside them."""
@@ -211,19 +229,30 @@ class DraftPolicy:
         return (load.tokens + other.tokens) / seconds
 
 
-def _options(group: DraftedSessions) -> list[_Load]:
-    """A group that is asked for 0 .. `limit` tokens."""
+def _options(group: DraftedSessions) -> list[_Option]:
+    """A group that is asked for 0 .. `limit` tokens with lookahead, or, if that is worse, for 1 .. `limit` without."""
     number, expected = group.num_sessions, group.acceptance.expected(group.limit)
-    drafting = (
-        _Load(number * tokens, number * (1 + proposed), group.latency.mean(proposed), number)
-        for tokens, proposed in expected[1:]
-    )
-    return [_Load(number, number, 0.0, 0.0), *drafting]
+    drafting = [
+        _Option(
+            num_tokens,
+            lookahead,
+            _Load(
+                number * tokens,
+                number * (1 + proposed),
+                group.latency.mean(proposed, lookahead=lookahead),
+                number,
+                number * lookahead,
+            ),
+        )
+        for lookahead in (True, False)
+        for num_tokens, (tokens, proposed) in enumerate(expected[1:], 1)
+    ]
+    return [_Option(0, True, _Load(number, number)), *drafting]
 
 
 def _together(loads: Sequence[_Load]) -> _Load:
-    tokens, rows, waits, drafting = zip(*loads, strict=True)
-    return _Load(sum(tokens), sum(rows), max(waits), sum(drafting))
+    tokens, rows, waits, drafted, drafting = zip(*loads, strict=True)
+    return _Load(sum(tokens), sum(rows), max(waits), sum(drafted), sum(drafting))
 
 
 def _load_after(sessions: Sequence[Readiness], wait: float, num_drafting: int) -> _Load:
@@ -231,7 +260,7 @@ def _load_after(sessions: Sequence[Readiness], wait: float, num_drafting: int) -
     there = [_INSTANT < session.arrival <= wait for session in sessions]
     tokens = sum(s.tokens_then if late else s.tokens_now for s, late in zip(sessions, there, strict=True))
     rows = sum(s.rows_then if late else s.rows_now for s, late in zip(sessions, there, strict=True))
-    return _Load(tokens, rows, wait, num_drafting)
+    return _Load(tokens, rows, wait, num_drafted=num_drafting, num_drafting=num_drafting)
 
 
 def _recent(table: dict[Key, Value], key: Key, make: Callable[[], Value], max_size: int) -> Value:

@@ -1,14 +1,18 @@
 """The seconds from a request for a proposal to its arrival, estimated per draft process.
 
 A draft reports how long it drafted, so drafting time is known even where no pass waited for the proposal. The trip
-beyond it is measured only by passes that waited. Proposals drafted ahead as branches arrive with no wait at all.
+beyond it is measured only by passes that waited. Of proposals that were drafted ahead, as branches, those that foresaw
+the verdict arrive with no wait at all.
 """
 
 from __future__ import annotations
 
+from core.policy.decayed import Decayed
+
 MEMORY = 16.0  # proposals that the drafting time remembers
 TRIP = 0.0005  # seconds, before a trip was measured
 PRIOR_WEIGHT = 3.0  # proposals of no drafting time beside the first: a slow start is doubted
+_MISSED, _MISSED_WEIGHT = 0.5, 2.0  # of proposals drafted ahead: the prior, and how many it is worth
 
 
 class Smoothed:
@@ -28,21 +32,22 @@ class DraftLatency:
         self.known = False
         self._trip = Smoothed(TRIP)
         self._deviation = Smoothed(TRIP / 2)
-        self._missed = 1.0  # share of the proposals that were no branch hits
+        self._missed = Decayed(MEMORY, _MISSED, _MISSED_WEIGHT)  # of proposals drafted ahead: no branch was it
         self._tokens = self._seconds = self._weight = 0.0
 
-    def observe(self, tokens: int, drafting: float | None, waited: float | None) -> None:
+    def observe(self, tokens: int, drafting: float | None, waited: float | None, *, lookahead: bool = False) -> None:
         """Count a proposal of `tokens` that took `drafting` seconds to draft, if known.
 
-        `waited` is the seconds that a pass waited for it, if one did.
+        `waited` is the seconds that a pass waited for it, if one did. With `lookahead` a branch might have been it.
         """
-        self._missed += (1.0 - self._missed) / MEMORY
+        if lookahead:
+            self._missed.observe(1.0)
         if waited is not None:
             self._deviation.observe(abs(waited - self.expected(tokens)))
             drafting = max(0.0, waited - self._trip.mean) if drafting is None else min(drafting, waited)
             self._trip.observe(waited - drafting)
         if drafting is not None:
-            self.forget(1.0 - 1.0 / MEMORY)
+            self._forget_drafting(1.0 - 1.0 / MEMORY)
             self._weight += 1.0
             self._tokens += tokens + 1
             self._seconds += drafting
@@ -50,13 +55,12 @@ class DraftLatency:
 
     def observe_branch_hit(self) -> None:
         """Count a proposal that had arrived before it was requested."""
-        self._missed -= self._missed / MEMORY
+        self._missed.observe(0.0)
 
     def forget(self, keep: float) -> None:
-        """Let the prior weigh more: keep this share of what was observed."""
-        self._weight *= keep
-        self._tokens *= keep
-        self._seconds *= keep
+        """Let the priors weigh more: keep this share of what was observed."""
+        self._missed.fade(keep)
+        self._forget_drafting(keep)
 
     @property
     def per_token(self) -> float:
@@ -67,7 +71,7 @@ class DraftLatency:
         """Seconds until a proposal of `tokens` that is no branch hit; 0 before any was seen."""
         return self._trip.mean + self.per_token * (tokens + 1) if self.known else 0.0
 
-    def mean(self, tokens: float) -> float:
+    def mean(self, tokens: float, *, lookahead: bool) -> float:
         """Seconds that a pass waits for such a proposal on average, nothing for branch hits, for plans.
 
         Of few proposals, or of many that are forgotten, it is optimistic: a draft that starts slowly is asked again.
@@ -75,8 +79,13 @@ class DraftLatency:
         if not self._weight:
             return 0.0
         drafting = self.per_token * (tokens + 1) / (1.0 + PRIOR_WEIGHT / self._weight**2)
-        return self._missed * (self._trip.mean + drafting)
+        return (self._missed.share if lookahead else 1.0) * (self._trip.mean + drafting)
 
     def latest(self, tokens: float) -> float:
         """Seconds by which even a slow proposal has arrived."""
         return self.expected(tokens) + 4 * self._deviation.mean
+
+    def _forget_drafting(self, keep: float) -> None:
+        self._weight *= keep
+        self._tokens *= keep
+        self._seconds *= keep

@@ -16,9 +16,13 @@ _INSTANT = 1e-6  # seconds; nobody waits for less
 
 @dataclass(slots=True)
 class _Request:
-    """A Commit that asked for a proposal: when it was sent, and the seconds that a pass waited for its answer."""
+    """A Commit that asked for a proposal: when it was sent, and the seconds that a pass waited for its answer.
+
+    With `lookahead` the draft was allowed to draft the answer before.
+    """
 
     sent_at: float
+    lookahead: bool
     waited: float = 0.0
 
 
@@ -34,10 +38,10 @@ class Requests:
         self._misses = 0
         self._last_is_missed = False
 
-    def add(self, length: int, now: float) -> None:
+    def add(self, length: int, now: float, *, lookahead: bool) -> None:
         """A Commit up to `length` was sent, whose answer the next pass may wait for."""
         if length not in self._unanswered:
-            self._unanswered[length] = _Request(now)
+            self._unanswered[length] = _Request(now, lookahead)
             self._last_is_missed = False
         while len(self._unanswered) > REQUESTS_REMEMBERED:
             del self._unanswered[min(self._unanswered)]
@@ -57,7 +61,8 @@ class Requests:
         # A draft may say anything, and passes would wait as long as it says.
         drafting = min(message.took, seconds) if message.took is not None and message.took >= 0.0 else None
         in_vain = request.waited if request.waited > self._latency.expected(num_tokens) else None
-        self._latency.observe(num_tokens, drafting, seconds if waited else in_vain)
+        waiting = seconds if waited else in_vain
+        self._latency.observe(num_tokens, drafting, waiting, lookahead=request.lookahead)
         return True
 
     def foresaw(self, length: int) -> None:
@@ -107,6 +112,11 @@ class DraftLink:
         self.paused = False
         self.heard_at = now
         self._branches: Propose | None = None  # for the verdict of the pass that is computed now
+
+    @property
+    def computes(self) -> bool:
+        """Whether the draft may be computing while the target does."""
+        return not self.paused and (self.budget.lookahead or not self.answered)
 
     def ask(self, budget: DraftBudget) -> None:
         """Set the budget of the next proposal."""

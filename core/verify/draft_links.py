@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from core.generation import MAX_SPECULATIVE_TOKENS, Run
+from core.policy.acceptance import band
 from core.policy.draft_policy import DraftBudget, DraftedSessions, DraftPolicy, Readiness
 from core.verify.draft_link import DraftLink
 from core.verify.session import VerifySession
@@ -114,19 +115,20 @@ class DraftLinks:
 
     def plan(self, committed: Sequence[VerifySession], num_running: int, now: float) -> None:
         """Send the drafts of `committed` sessions what was committed, and ask for as much as pays in the next pass."""
-        alike: dict[tuple[bytes, int], list[tuple[VerifySession, DraftLink]]] = {}
+        alike: dict[tuple[bytes, int, int], list[tuple[VerifySession, DraftLink]]] = {}
         for session in committed:
             link = session.link
             if link is not None and not self._lapsed(link, now):
-                alike.setdefault((link.peer, session.max_proposed), []).append((session, link))
+                key = link.peer, session.max_proposed, band(session.chain.params.temperature)
+                alike.setdefault(key, []).append((session, link))
         groups = [
             DraftedSessions(linked[0][1].estimates.acceptance, linked[0][1].estimates.latency, limit, len(linked))
-            for (_, limit), linked in alike.items()
+            for (_, limit, _), linked in alike.items()
         ]
         for budget, linked in zip(self._policy.plan(groups, num_running), alike.values(), strict=True):
             for session, link in linked:
                 forced = session.always_draft and not budget.num_tokens
-                link.ask(DraftBudget(session.max_proposed) if forced else budget)
+                link.ask(DraftBudget(session.max_proposed, lookahead=budget.lookahead) if forced else budget)
                 link.follow_branches(session.chain.tokens, session.num_requested)
                 if link.budget.num_tokens or not link.paused:
                     self._send(link, session, now)
@@ -141,13 +143,13 @@ class DraftLinks:
         self._outbox[link.peer, session.number] = self._commit(link, session)
         link.paused = link.budget.num_tokens == 0
         if not link.paused and not link.answered:
-            link.requests.add(session.length, now)
+            link.requests.add(session.length, now, lookahead=link.previous_budget.lookahead)
             self._urgent[link.peer, session.number] = link
 
     def _commit(self, link: DraftLink, session: VerifySession) -> Commit:
-        num_tokens, min_survival = link.budget
-        limit = None if num_tokens == session.max_proposed else num_tokens
-        return Commit(session.number, link.base, tuple(session.chain.tokens[link.base :]), limit, min_survival)
+        num_tokens, min_survival, lookahead = link.budget
+        limit, tokens = None if num_tokens == session.max_proposed else num_tokens, session.chain.tokens[link.base :]
+        return Commit(session.number, link.base, tuple(tokens), limit, min_survival, lookahead)
 
     def _lapsed(self, link: DraftLink, now: float) -> bool:
         return now - link.heard_at > self._lease + _REPEATS * self._policy.costs.seconds(1)
@@ -164,7 +166,7 @@ class DraftLinks:
         if link is None or message.epoch > link.epoch:
             if link is not None:
                 self._outbox[link.peer, session.number] = Close(session.number, link.epoch)
-            estimates = self._policy.estimates(draft_key(peer), peer)
+            estimates = self._policy.estimates(draft_key(peer), peer, session.chain.params.temperature)
             budget = self._policy.first_budget(estimates, session.max_proposed)
             if session.always_draft:
                 budget = DraftBudget(session.max_proposed)

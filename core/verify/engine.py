@@ -128,9 +128,9 @@ class VerifyEngine:
         """Of the messages to send, those whose answer the next pass may wait for."""
         return self._links.urgent()
 
-    def declined(self) -> dict[DraftKey, bool]:
+    def declined(self, temperature: float = 1.0) -> dict[DraftKey, bool]:
         """See `DraftPolicy.declined`."""
-        return self.policy.declined(len(self._sessions), self.config.num_speculative_tokens)
+        return self.policy.declined(len(self._sessions), self.config.num_speculative_tokens, temperature)
 
     def failures(self) -> list[tuple[int, InvalidRequest]]:
         """Sessions that ended in the last pass because their grammar gave up, and why."""
@@ -169,7 +169,8 @@ class VerifyEngine:
             runs.append((session.number, Run((), finish_reason=session.chain.finish_reason)))
             self._finish(session)
         self._look_up()
-        feeds, logits = self._forward()
+        num_drafting = _num_drafting(self._sessions.leading())
+        feeds, logits = self._forward(num_drafting)
         drawings: list[_Drawing] = []
         for feed, rows in zip(feeds, torch.split(logits, [feed.num_logits for feed in feeds]), strict=True):
             if feed.scored:
@@ -184,7 +185,7 @@ class VerifyEngine:
             runs.append((drawing.session.number, self._commit(drawing, tokens)))
         unfinished = [drawing.session for drawing in drawings if drawing.session.chain.finish_reason is None]
         ended = self._clock()
-        self._observe(feeds, began, ended)
+        self._observe(feeds, num_drafting, began, ended)
         self._progressed += unfinished
         self._links.plan(unfinished, len(self._sessions.leading()), ended)
         return runs
@@ -236,9 +237,10 @@ class VerifyEngine:
 
     # ---- one pass
 
-    def _forward(self) -> tuple[list[ScheduledRows], torch.Tensor]:
+    def _forward(self, num_drafting: int) -> tuple[list[ScheduledRows], torch.Tensor]:
         """Compute a pass over as many sessions as have room; returns its batch and logits [sum of num_logits, V]."""
-        while feeds := self._gather():
+        costs, limit = self.policy.costs, self.config.prefill_chunk
+        while feeds := gather(self._sessions, self._model, costs, limit, num_drafting):
             try:
                 logits = self._model.forward([feed.rows for feed in feeds])
             except OutOfPages:
@@ -250,10 +252,6 @@ class VerifyEngine:
             self.counts["steps"] += 1
             return feeds, logits
         return [], torch.empty(0)
-
-    def _gather(self) -> list[ScheduledRows]:
-        num_drafting = _num_drafting(self._sessions.leading())
-        return gather(self._sessions, self._model, self.policy.costs, self.config.prefill_chunk, num_drafting)
 
     def _draw(
         self, drawings: Sequence[_Drawing], feeds: Sequence[ScheduledRows], logits: torch.Tensor
@@ -321,7 +319,7 @@ class VerifyEngine:
             self._finish(session)
         return run
 
-    def _observe(self, feeds: Sequence[ScheduledRows], began: float, ended: float) -> None:
+    def _observe(self, feeds: Sequence[ScheduledRows], num_drafting: int, began: float, ended: float) -> None:
         """Count the time since the last pass: waiting for proposals, and all else as the cost of this pass."""
         waited = 0.0 if self._waiting_since is None else began - self._waiting_since
         since = began - waited if self._ended is None else self._ended
@@ -330,7 +328,7 @@ class VerifyEngine:
         self.counts["stepping_us"] += round(1e6 * (ended - began))
         if not feeds:
             return
-        seconds, num_drafting = ended - since - waited, _num_drafting(feed.session for feed in feeds)
+        seconds = ended - since - waited
         chunks = [feed.reads for feed in feeds if feed.reads]
         rows = sum(len(feed.tokens) for feed in feeds if not feed.reads)
         if chunks:
@@ -349,5 +347,5 @@ class VerifyEngine:
 
 
 def _num_drafting(sessions: Iterable[VerifySession]) -> int:
-    """The sessions that are drafted for."""
-    return sum(session.link is not None and not session.link.paused for session in sessions)
+    """The sessions that may be drafted for while the target computes."""
+    return sum(session.link is not None and session.link.computes for session in sessions)

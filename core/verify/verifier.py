@@ -5,14 +5,12 @@ Requests come from any thread. Runs are handed to the caller's sink on the engin
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-import torch
 import zmq
 
 from core.draft_key import DraftKey
@@ -52,7 +50,6 @@ class Verifier(EngineThread):
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wire = VerifierWire(self._context, host)
         self._sinks: dict[int, tuple[int, Sink]] = {}
-        self.lookahead = True  # whether drafts may compute while the target does
         self._unheard: set[int] = set()  # sessions of which no run has been handed out
         self._runs: list[tuple[int, Run]] = []
 
@@ -78,8 +75,6 @@ class Verifier(EngineThread):
 
     def _begin(self) -> None:
         model = self._load()
-        cores = len(os.sched_getaffinity(0))
-        self.lookahead = model.device.type != "cpu" or torch.get_num_threads() < cores
         self._engine = VerifyEngine(model, self._vocabulary, self._config, time.monotonic)
         profile(model, time.monotonic, self._engine.policy.costs)
 
@@ -88,7 +83,7 @@ class Verifier(EngineThread):
         self._sinks |= {number: (index, sink) for index, number in enumerate(numbers)}
         self._unheard.update(numbers)
         forced = any(request.always_draft for request in choices)
-        return Opened(numbers, {} if forced else self._engine.declined())
+        return Opened(numbers, {} if forced else self._engine.declined(choices[0].params.temperature))
 
     def _close(self, numbers: Iterable[int]) -> None:
         for number in numbers:

@@ -47,7 +47,8 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     """Verifier to draft: everything committed since `base`, the highest base that this draft has sent.
 
     The next proposal should hold at most `num_tokens`; None is as many as the session was opened for. It should end
-    with the token at which the chance that all of it is accepted falls below `min_survival`.
+    with the token at which the chance that all of it is accepted falls below `min_survival`. `lookahead` asks for
+    branches once it is sent.
     """
 
     session: int
@@ -55,6 +56,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     tokens: tuple[int, ...]
     num_tokens: int | None = None
     min_survival: float = 0.0
+    lookahead: bool = True
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
@@ -77,8 +79,8 @@ class Address(msgspec.Struct, frozen=True):
 class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
     """The call that starts a draft session: enough to join a generation at any point.
 
-    `tokens` is the prompt and whatever of the answer is known; the first `prompt_length` are the prompt. `lookahead`
-    allows drafting while the target verifies: there is a core or device for it that the target does not use.
+    `tokens` is the prompt and whatever of the answer is known; the first `prompt_length` are the prompt. Without
+    `lookahead` it never drafts while the target verifies, whatever a `Commit` asks for.
     """
 
     session: int

@@ -204,7 +204,6 @@ class Engines:
                 params=request.params,
                 choice=request.choice,
                 num_speculative_tokens=self._length,
-                lookahead=self._verifier.lookahead,
             )
         )
 

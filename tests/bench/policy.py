@@ -160,7 +160,7 @@ class Replay:
         return (self.tokens - half[1]) / (self.now - half[0])
 
     def _pass(self, running: list[Stream]) -> None:
-        drafting = sum(stream.budget.num_tokens > 0 for stream in running)
+        drafting = sum(stream.budget.num_tokens > 0 and stream.budget.lookahead for stream in running)
         began = self.now
         while wait := self._seconds_to_wait(running, drafting):
             self.now += wait

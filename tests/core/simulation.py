@@ -13,7 +13,7 @@ from core.draft.engine import DraftConfig, DraftEngine
 from core.generation import GenerationRequest, Run
 from core.model.base import Rows
 from core.verify.engine import VerifyConfig, VerifyEngine
-from core.wire.messages import Address, OpenSession
+from core.wire.messages import Address, Commit, OpenSession
 from tests.core.toy import VOCAB_SIZE, Clock, ToyModel, ToyVocabulary
 
 VERIFIER = b"verifier"
@@ -59,11 +59,16 @@ class Actor:
 
 
 class Target(Actor):
-    """`passes` are (begin, end, proposals put to the target)."""
+    """`passes` are (begin, end, proposals put to the target).
 
-    def __init__(self, clock: Clock, config: VerifyConfig) -> None:
+    They take longer by the share `contention` while a draft is allowed to draft ahead.
+    """
+
+    def __init__(self, clock: Clock, config: VerifyConfig, contention: float = 0.0) -> None:
         super().__init__()
         self.clock = clock
+        self.contention = contention
+        self.looks_ahead = False
         self.model = ToyModel()
         self.model.on_forward = self._take_time
         self.engine = VerifyEngine(self.model, ToyVocabulary(), config, clock)
@@ -82,10 +87,15 @@ class Target(Actor):
                 self.runs[number].append(run)
             self.passes.append((began, self.clock.now, sum(run.proposed for _, run in stepped)))
             self.due = self.clock.now
-        return self.engine.outgoing()
+        messages = self.engine.outgoing()
+        commits = [message for _, message in messages if isinstance(message, Commit)]
+        if commits:
+            self.looks_ahead = any(commit.lookahead and commit.num_tokens != 0 for commit in commits)
+        return messages
 
     def _take_time(self, batch: Sequence[Rows]) -> None:
-        self.clock.now += PASS * (1 + 0.01 * sum(len(rows.tokens) for rows in batch))
+        rows = sum(len(rows.tokens) for rows in batch)
+        self.clock.now += PASS * (1 + 0.01 * rows) * (1 + self.contention * self.looks_ahead)
 
 
 class Draft(Actor):
@@ -130,9 +140,9 @@ class Draft(Actor):
 class Simulation:
     """One target and any number of drafts, run until every answer is complete."""
 
-    def __init__(self, config: VerifyConfig | None = None) -> None:
+    def __init__(self, config: VerifyConfig | None = None, contention: float = 0.0) -> None:
         self.clock = Clock()
-        self.target = Target(self.clock, config or VerifyConfig())
+        self.target = Target(self.clock, config or VerifyConfig(), contention)
         self.drafts: dict[bytes, Draft] = {}
 
     def generate(self, asked: GenerationRequest) -> int:

@@ -6,11 +6,11 @@ of an answer what others were told.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from core.policy.acceptance import TokenChances
+from core.policy.acceptance import TokenChances, band
 from core.verify.sources.source import Generation, GuessedToken, ProposalSource
 from core.verify.sources.suffix_index import LENGTHS, SuffixIndex, continuation, guesses
 
@@ -61,12 +61,15 @@ class EarlierAnswers(ProposalSource):
 
     def __init__(self, max_tokens: int = 100_000, *, without_owner: bool = False) -> None:
         self._memory = AnswerMemory(max_tokens)
-        self._chances = TokenChances()
+        self._chances = defaultdict[int, TokenChances](TokenChances)  # by band of temperatures
         self._without_owner = without_owner
 
     def open(self, generation: Generation) -> _AnswersSession | None:
         owner = self._owner(generation)
-        return None if owner is None else _AnswersSession(self._chances, self._memory, generation, owner)
+        if owner is None:
+            return None
+        chances = self._chances[band(generation.request.params.temperature)]
+        return _AnswersSession(chances, self._memory, generation, owner)
 
     def finished(self, generation: Generation) -> None:
         owner = self._owner(generation)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from core.policy.acceptance import TokenChances
+from core.policy.acceptance import TokenChances, band
 from core.verify.sources.source import Generation, GuessedToken, ProposalSource
 from core.verify.sources.suffix_index import TextIndex, continuation, guesses
 
 
 class OwnText(ProposalSource):
-    """Guesses for every session; the chances are those of all of them."""
+    """Guesses for every session; the chances are those of all that are about as hot."""
 
     def __init__(self) -> None:
-        self._chances = TokenChances()
+        self._chances = defaultdict[int, TokenChances](TokenChances)
 
     def open(self, generation: Generation) -> _OwnTextSession:
         tokens = generation.chain.tokens
-        return _OwnTextSession(self._chances, tokens, TextIndex(tokens))
+        chances = self._chances[band(generation.request.params.temperature)]
+        return _OwnTextSession(chances, tokens, TextIndex(tokens))
 
 
 @dataclass(frozen=True)

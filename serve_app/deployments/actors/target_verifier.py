@@ -70,7 +70,7 @@ class TargetVerifier:
 
     def _started(self, opened: Opened) -> Started:
         declined, declines_all = declined_drafts(opened.declined)
-        return Started(tuple(opened.sessions), self._verifier.address, declined, declines_all, self._verifier.lookahead)
+        return Started(tuple(opened.sessions), self._verifier.address, declined, declines_all)
 
     def _close(self, opening: Future[Opened]) -> None:
         if not opening.cancelled() and opening.exception() is None:

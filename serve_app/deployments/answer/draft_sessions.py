@@ -128,7 +128,6 @@ class DraftSessions:
             params=msgspec.structs.replace(request.params, grammar=""),  # drafts propose, and the verifier cuts
             choice=request.choice,
             num_speculative_tokens=request.num_speculative_tokens or self._length,
-            lookahead=started.lookahead,
         )
 
 

@@ -15,14 +15,13 @@ class Started(msgspec.Struct, frozen=True):
     """First item of a generation: all that a draft needs to join it.
 
     `sessions` holds one number per choice. `declined` are the drafts that would not pay, and `declines_all` says that
-    no other would either. See `OpenSession` for `lookahead`.
+    no other would either.
     """
 
     sessions: tuple[int, ...]
     verifier: Address
     declined: frozenset[DraftKey] = frozenset()
     declines_all: bool = False
-    lookahead: bool = True
 
     def declines(self, draft: DraftKey) -> bool:
         """Whether the sessions go without this draft."""

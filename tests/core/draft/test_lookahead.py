@@ -8,6 +8,7 @@ from core.draft.lookahead import likely_verdicts
 from core.draft.token_confidence import Confidence
 from core.model.draft_tokens import DraftToken
 from core.model.pages import pages_for
+from core.policy.cost_model import profile
 from core.verify.engine import VerifyConfig
 from tests.core.simulation import PASS, Draft, Near, PartlyRight, Simulation
 from tests.core.toy import ToyModel, plain_tokens, request
@@ -17,17 +18,24 @@ LOOPS = pytest.mark.parametrize("loops", [False, True], ids=["one by one", "loop
 
 
 def generated(
-    seconds: float, model: ToyModel, length: int = ANSWER, *, lookahead: bool = True, dear_lines: bool = False
+    seconds: float,
+    model: ToyModel,
+    length: int = ANSWER,
+    *,
+    lookahead: bool = True,
+    dear_lines: bool = False,
+    contention: float = 0.0,
 ) -> tuple[float, Draft]:
     """When an answer by one draft was complete, and that draft."""
-    simulation = Simulation()
+    simulation = Simulation(contention=contention)
+    profile(simulation.target.model, simulation.clock, simulation.target.engine.policy.costs)
     asked = request(length)
     number = simulation.generate(asked)
     draft = simulation.draft(seconds, model, dear_lines=dear_lines)
     simulation.join(draft, number, asked, lookahead=lookahead)
     simulation.run()
     assert tuple(token for run in simulation.target.runs[number] for token in run.tokens) == plain_tokens(asked)
-    return simulation.target.passes[-1][1], draft
+    return simulation.target.passes[-1][1] - simulation.target.passes[0][0], draft
 
 
 @pytest.mark.parametrize("dear_lines", [False, True])
@@ -65,6 +73,16 @@ def test_looking_ahead_makes_no_draft_slower(model: type[ToyModel], seconds: flo
     ahead = sum(generated(cost, model())[0] for cost in costs)
     serial = sum(generated(cost, model(), lookahead=False)[0] for cost in costs)
     assert ahead < 1.02 * serial
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_a_draft_that_slows_the_target_down_soon_drafts_only_between_passes(share: float) -> None:
+    """Drafting a proposal takes this share of a pass; beside it a pass takes 1.6 times as long."""
+    seconds = share * PASS / VerifyConfig().num_speculative_tokens
+    serial, _ = generated(seconds, Near(), 2000, lookahead=False, contention=0.6)
+    ahead, draft = generated(seconds, Near(), 2000, contention=0.6)
+    assert ahead < 1.03 * serial
+    assert 0 < draft.engine.counts["rounds_foreseen"] < 0.2 * draft.engine.counts["rounds"]
 
 
 def test_the_likeliest_verdicts_come_first_and_unlikely_ones_not_at_all() -> None:

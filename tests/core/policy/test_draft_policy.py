@@ -33,7 +33,7 @@ def latency(trip: float, per_token: float) -> DraftLatency:
     made = DraftLatency()
     for tokens in 200 * (1, 3, 5):
         drafting = per_token * (tokens + 1)
-        made.observe(tokens, drafting, trip + drafting)
+        made.observe(tokens, drafting, trip + drafting, lookahead=True)
     return made
 
 
@@ -52,10 +52,10 @@ def group(probability: float, sessions: float = 1, trip: float = 0.0002, per_tok
     return DraftedSessions(Accepted(probability), latency(trip, per_token), LIMIT, sessions)
 
 
-def rate(made: DraftPolicy, one: DraftedSessions, length: int) -> float:
+def rate(made: DraftPolicy, one: DraftedSessions, length: int, *, lookahead: bool = True) -> float:
     tokens, proposed = one.acceptance.expected(length)[length]
-    wait = one.latency.mean(proposed) if length else 0.0
-    rows, drafting = one.num_sessions * (1 + proposed), one.num_sessions if length else 0
+    wait = one.latency.mean(proposed, lookahead=lookahead) if length else 0.0
+    rows, drafting = one.num_sessions * (1 + proposed), one.num_sessions if length and lookahead else 0
     return one.num_sessions * tokens / (wait + made.costs.seconds(rows, drafting))
 
 
@@ -67,9 +67,11 @@ def test_a_lone_group_gets_the_length_of_the_best_goodput(
 ) -> None:
     made, one = policy(per_row, contention), group(probability, sessions, per_token=per_token)
     [budget] = made.plan([one], sessions)
-    rates = [rate(made, one, length) for length in range(LIMIT + 1)]
-    if max(rates) > CLEARLY * rates[0]:
-        assert rates[budget.num_tokens] == pytest.approx(max(rates))
+    best = max(
+        rate(made, one, length, lookahead=lookahead) for length in range(LIMIT + 1) for lookahead in (True, False)
+    )
+    if best > CLEARLY * rate(made, one, 0):
+        assert rate(made, one, budget.num_tokens, lookahead=budget.lookahead) == pytest.approx(best)
     else:
         assert budget == DraftBudget(0)
     assert 0.0 <= budget.min_survival <= 1.0
@@ -90,9 +92,26 @@ def test_dearer_rows_and_slower_drafts_are_asked_for_less() -> None:
     assert slower[0] > slower[-1] == 0
 
 
-def test_drafts_that_slow_the_target_down_by_more_than_they_bring_are_not_asked() -> None:
-    assert policy(contention=0.0).plan([group(0.3)], 1)[0].num_tokens
-    assert not policy(contention=0.6).plan([group(0.3)], 1)[0].num_tokens
+def foreseeing(per_token: float, hits: float) -> DraftedSessions:
+    """A draft that drafts ahead, whose branches are the answer so often."""
+    made = latency(0.0002, per_token)
+    for number in range(2000):
+        if number * hits % 1.0 < hits:
+            made.observe_branch_hit()
+        else:
+            made.observe(3, 4 * per_token, None, lookahead=True)
+    return DraftedSessions(Accepted(0.8), made, LIMIT, 1)
+
+
+def test_a_draft_drafts_ahead_where_that_saves_more_than_it_slows_the_target_down() -> None:
+    assert policy(contention=0.0).plan([foreseeing(0.0005, 0.7)], 1)[0].lookahead
+    assert policy(contention=0.1).plan([foreseeing(0.0005, 0.7)], 1)[0].lookahead
+    for dear in (
+        policy(contention=0.6).plan([foreseeing(0.0005, 0.7)], 1),
+        policy(contention=0.1).plan([group(0.8)], 1),
+    ):
+        assert dear[0].num_tokens
+        assert not dear[0].lookahead
 
 
 def test_a_good_draft_and_a_useless_one_in_one_batch_are_told_apart() -> None:
@@ -236,3 +255,14 @@ def test_before_a_pass_was_measured_every_row_is_free() -> None:
 def test_a_token_is_not_worth_a_row_that_costs_as_much_as_a_pass() -> None:
     assert policy(per_row=1.0).least_chance([0.9, 0.5], 1) > 1.0
     assert policy(per_row=0.2).least_chance([0.9, 0.5, 0.1], 1) == 0.5
+
+
+def test_a_draft_that_guesses_greedy_answers_alone_is_declined_for_hot_ones_alone() -> None:
+    made, key = policy(per_row=0.1), DraftKey("math")
+    for temperature, accepted in ((0.0, 4), (1.0, 0)):
+        estimates = made.estimates(key, b"math#1", temperature)
+        for _ in range(100):
+            estimates.acceptance.observe(4, 4, accepted)
+    declined = [made.declined(1, LIMIT, temperature)[key] for temperature in (0.0, 0.9, 2.0)]
+    assert declined == [False, True, True]
+    assert key not in made.declined(1, LIMIT, 0.7)  # it was not met there

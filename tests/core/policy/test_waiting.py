@@ -195,7 +195,7 @@ def test_an_answer_that_is_just_missed_is_waited_for_a_little_longer() -> None:
         latency.observe(1, None, 0.0020)
     for length in range(20):
         now = float(length)
-        requests.add(length, now)
+        requests.add(length, now, lookahead=False)
         while wait := requests.arrival(length, 1, 1, now):
             now += wait
             elapsed = now - length
@@ -212,7 +212,7 @@ def test_a_proposal_read_after_a_pass_is_as_quick_as_its_draft_reports(took: flo
     requests = Requests(latency)
     for length in range(150):
         quick = length >= 50  # and only read after a pass of twenty milliseconds
-        requests.add(length, float(length))
+        requests.add(length, float(length), lookahead=False)
         now = length + (0.020 if quick else 0.013)
         requests.receive(Propose(0, 0, length, (7,), took if quick else 0.012), now, waited=not quick)
     assert latency.expected(1) == pytest.approx(0.003 if known else 0.013, rel=0.1)
@@ -222,9 +222,9 @@ def test_a_proposal_read_after_a_pass_is_as_quick_as_its_draft_reports(took: flo
 def test_a_draft_cannot_make_passes_wait_by_what_it_says(took: float) -> None:
     requests = Requests(DraftLatency())
     for length in range(20):
-        requests.add(length, float(length))
+        requests.add(length, float(length), lookahead=False)
         requests.receive(Propose(0, 0, length, (7,), took), length + 0.013, waited=False)
-    requests.add(20, 20.0)
+    requests.add(20, 20.0, lookahead=False)
     assert 0.0 < requests.arrival(20, 1, 1, 20.0) < 0.015
 
 

@@ -94,7 +94,7 @@ def test_a_draft_that_gets_better_is_asked_again() -> None:
     proposed = [run.proposed for run in simulation.target.runs[number]]
     assert sum(proposed[150:200]) < 10
     assert sum(proposed[-10:]) >= 30
-    assert not simulation.target.engine.declined()[DraftKey("math")]
+    assert not simulation.target.engine.declined(0.0)[DraftKey("math")]
 
 
 def test_one_session_of_a_draft_that_was_slow_under_load_shows_that_it_is_quick_again() -> None:
