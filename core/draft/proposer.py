@@ -11,7 +11,7 @@ from core.draft.session import DraftSession
 from core.draft.token_confidence import Confidence
 from core.model.base import Model, Rows, drawable_ids
 from core.model.draft_tokens import draft_tokens
-from core.sampling.gumbel import num_ids
+from core.sampling.gumbel import gumbel, keys, num_ids
 from core.sampling.sampler import GeneratedCounts, Sampling, score
 
 
@@ -76,7 +76,7 @@ class Proposer:
         steps = min(*rooms, min(missing) if proposing and not self._model.loops else max(missing))
         noise = None
         if not all(part.session.opened.params.greedy for part in parts):
-            noise = namespace(self._model.device).stack([self._noise(part, steps) for part in parts], 1)
+            noise = self._noise(parts, steps)
         survivals, min_survivals = [part.line.survival for part in parts], [part.session.min_survival for part in parts]
         ending = self._confidence.ending(survivals, min_survivals, 1 if proposing else len(parts))
         tokens_by_line = self._model.draw([part.rows for part in parts], steps, num_ids(self._ids), noise, ending)
@@ -84,13 +84,22 @@ class Proposer:
             part.line.chain += guessed
         return len(tokens_by_line[0])
 
-    def _noise(self, part: LineRows, steps: int) -> Any:
-        """The noise that the next steps add to the line's logits: [steps, ids]."""
-        session, params, device = part.session, part.session.opened.params, self._model.device
-        if params.greedy:
-            xp = namespace(device)
-            return xp.zeros((steps, num_ids(self._ids)), dtype=xp.float32, device=device)
-        return session.noise.rows(session.length(part.line), steps, self._ids, device) * params.temperature
+    def _noise(self, parts: Sequence[LineRows], steps: int) -> Any:
+        """The noise that the next steps add to the lines' logits: [steps, lines, ids].
+
+        Lines of a session share what is made for a position.
+        """
+        xp, device = namespace(self._model.device), self._model.device
+        places = [
+            (session.opened.params.seed, session.opened.choice, session.length(line) + step)
+            for step in range(steps)
+            for session, line, _ in parts
+        ]
+        rows = {place: row for row, place in enumerate(dict.fromkeys(places))}
+        noise = gumbel(xp.asarray(keys(list(rows)), device=device), self._ids)[[rows[place] for place in places]]
+        params = [part.session.opened.params for part in parts]
+        temperatures = [0.0 if each.greedy else each.temperature for each in params]
+        return noise.reshape(steps, len(parts), -1) * xp.asarray(temperatures, dtype=xp.float32, device=device)[:, None]
 
 
 def _sampling(part: LineRows) -> Sampling:
@@ -100,4 +109,4 @@ def _sampling(part: LineRows) -> Sampling:
     if params.penalised:
         history.update(session.tokens(line, session.opened.prompt_length, length))
     prompt = session.prompt_ids if params.repetition_penalty != 1.0 else ()
-    return Sampling(params, session.noise, length, history, prompt=prompt)
+    return Sampling(params, session.opened.choice, length, history, prompt=prompt)

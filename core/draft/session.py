@@ -14,7 +14,6 @@ from typing import NamedTuple
 from core.draft.line import Line
 from core.draft.token_confidence import Confidence
 from core.model.draft_tokens import DraftToken
-from core.sampling.gumbel import NoiseWindow
 from core.wire.messages import Commit, OpenSession, Propose
 
 
@@ -55,7 +54,6 @@ class DraftSession:
     def __init__(self, opened: OpenSession, peer: bytes, now: float, confidence: Confidence) -> None:
         self.opened = opened
         self.peer = peer
-        self.noise = NoiseWindow(opened.params.seed, opened.choice)
         self.committed = list(opened.tokens)
         self.line = Line(opened.session, [])
         self.branches: list[Line] | None = None
