@@ -14,6 +14,8 @@ from core.model.draft_tokens import draft_tokens
 from core.sampling.gumbel import gumbel, keys, num_ids
 from core.sampling.sampler import GeneratedCounts, Sampling, score
 
+NOISE_ROWS = 8  # made at once: a single row costs twice as much
+
 
 class LineRows(NamedTuple):
     """The rows of a pass that are a line's."""
@@ -76,7 +78,7 @@ class Proposer:
         steps = min(*rooms, min(missing) if proposing and not self._model.loops else max(missing))
         noise = None
         if not all(part.session.opened.params.greedy for part in parts):
-            noise = self._noise(parts, steps)
+            noise = namespace(self._model.device).stack([self._noise(part, steps) for part in parts], 1)
         survivals, min_survivals = [part.line.survival for part in parts], [part.session.min_survival for part in parts]
         ending = self._confidence.ending(survivals, min_survivals, 1 if proposing else len(parts))
         tokens_by_line = self._model.draw([part.rows for part in parts], steps, num_ids(self._ids), noise, ending)
@@ -84,22 +86,20 @@ class Proposer:
             part.line.chain += guessed
         return len(tokens_by_line[0])
 
-    def _noise(self, parts: Sequence[LineRows], steps: int) -> Any:
-        """The noise that the next steps add to the lines' logits: [steps, lines, ids].
-
-        Lines of a session share what is made for a position.
-        """
-        xp, device = namespace(self._model.device), self._model.device
-        places = [
-            (session.opened.params.seed, session.opened.choice, session.length(line) + step)
-            for step in range(steps)
-            for session, line, _ in parts
-        ]
-        rows = {place: row for row, place in enumerate(dict.fromkeys(places))}
-        noise = gumbel(xp.asarray(keys(list(rows)), device=device), self._ids)[[rows[place] for place in places]]
-        params = [part.session.opened.params for part in parts]
-        temperatures = [0.0 if each.greedy else each.temperature for each in params]
-        return noise.reshape(steps, len(parts), -1) * xp.asarray(temperatures, dtype=xp.float32, device=device)[:, None]
+    def _noise(self, part: LineRows, steps: int) -> Any:
+        """The noise that the next steps add to the line's logits: [steps, ids]."""
+        session, params, device = part.session, part.session.opened.params, self._model.device
+        xp, first = namespace(device), session.length(part.line)
+        if params.greedy:
+            return xp.zeros((steps, num_ids(self._ids)), dtype=xp.float32, device=device)
+        missing = [position for position in range(first, first + steps) if position not in session.noise]
+        if missing:
+            positions = range(missing[0], max(first + steps, missing[0] + NOISE_ROWS))
+            places = [(params.seed, session.opened.choice, position) for position in positions]
+            rows = gumbel(xp.asarray(keys(places), device=device), self._ids)
+            open_rows = {at: row for at, row in session.noise.items() if at >= len(session.committed)}
+            session.noise = {**open_rows, **dict(zip(positions, rows, strict=True))}
+        return xp.stack([session.noise[first + step] for step in range(steps)]) * params.temperature
 
 
 def _sampling(part: LineRows) -> Sampling:
