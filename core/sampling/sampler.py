@@ -31,6 +31,7 @@ GeneratedCounts = Counter[int]  # how often each token was generated; the prompt
 CPU_BATCH = 1 << 18  # logits scored together on a CPU: a larger batch leaves the caches and is slower than its parts
 GPU_BATCH = 1 << 24  # logits scored together on a GPU: 128 MiB in float64, of which top-p holds several copies
 LEAD = 6.0  # of noise, over that of the likeliest token; few others have it
+FEW = 1 << 15  # logits: noise for all of so few takes less time than choosing among them
 WORDS_AT_ONCE = 1 << 14  # compared together: with what is computed on the way they stay in a core's caches
 
 
@@ -137,13 +138,15 @@ def _contenders(
     temperature: NDArray[np.float32],
     row_keys: NDArray[np.int64],
     ids: Ids[NDArray[np.int64]],
-) -> NDArray[np.float32]:
+) -> Any:
     """The scores of `_noisy` for those ids alone that can be the highest of their row; -inf for the others.
 
     The likeliest id sets a floor, and its noise a ceiling: `LEAD` more. An id stays under the floor if its noise is
     under the ceiling and its logit would stay under the floor with that. Scores rise with logit and noise, however they
     are rounded, so no id is left out that could win. What is not a number is never left out.
     """
+    if z.size <= FEW:
+        return _noisy(z, temperature, row_keys, ids)
     rows, likeliest, id_lanes = np.arange(len(z)), z.argmax(-1), lanes(ids, z.device)
     noise = gumbel_of(words(row_keys, id_lanes[likeliest]))[:, None]
     floor = noise * temperature + z[rows, likeliest][:, None]
