@@ -43,5 +43,5 @@ def converted(array: Array, dtype: str) -> Any:
 def highest(array: Array, count: int) -> Any:
     """The `count` highest values of each row [n, V], in descending order."""
     if namespace(array.device) is np:
-        return -np.sort(np.partition(-array, count - 1)[:, :count])
+        return np.sort(np.partition(array, -count)[:, -count:])[:, ::-1]  # what is not a number comes first
     return array.topk(count).values

@@ -11,8 +11,10 @@ from core.draft.session import DraftSession
 from core.draft.token_confidence import Confidence
 from core.model.base import Model, Rows, drawable_ids
 from core.model.draft_tokens import draft_tokens
-from core.sampling.gumbel import num_ids
+from core.sampling.gumbel import gumbel, keys, num_ids
 from core.sampling.sampler import GeneratedCounts, Sampling, score
+
+NOISE_ROWS = 8  # made at once: a single row costs twice as much
 
 
 class LineRows(NamedTuple):
@@ -87,10 +89,17 @@ class Proposer:
     def _noise(self, part: LineRows, steps: int) -> Any:
         """The noise that the next steps add to the line's logits: [steps, ids]."""
         session, params, device = part.session, part.session.opened.params, self._model.device
+        xp, first = namespace(device), session.length(part.line)
         if params.greedy:
-            xp = namespace(device)
             return xp.zeros((steps, num_ids(self._ids)), dtype=xp.float32, device=device)
-        return session.noise.rows(session.length(part.line), steps, self._ids, device) * params.temperature
+        missing = [position for position in range(first, first + steps) if position not in session.noise]
+        if missing:
+            positions = range(missing[0], max(first + steps, missing[0] + NOISE_ROWS))
+            places = [(params.seed, session.opened.choice, position) for position in positions]
+            rows = gumbel(xp.asarray(keys(places), device=device), self._ids)
+            open_rows = {at: row for at, row in session.noise.items() if at >= len(session.committed)}
+            session.noise = {**open_rows, **dict(zip(positions, rows, strict=True))}
+        return xp.stack([session.noise[first + step] for step in range(steps)]) * params.temperature
 
 
 def _sampling(part: LineRows) -> Sampling:
@@ -100,4 +109,4 @@ def _sampling(part: LineRows) -> Sampling:
     if params.penalised:
         history.update(session.tokens(line, session.opened.prompt_length, length))
     prompt = session.prompt_ids if params.repetition_penalty != 1.0 else ()
-    return Sampling(params, session.noise, length, history, prompt=prompt)
+    return Sampling(params, session.opened.choice, length, history, prompt=prompt)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum, auto
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from core.draft.line import Line
 from core.draft.token_confidence import Confidence
 from core.model.draft_tokens import DraftToken
-from core.sampling.gumbel import NoiseWindow
 from core.wire.messages import Commit, OpenSession, Propose
 
 
@@ -46,7 +45,8 @@ class DraftSession:
     """Committed tokens and the lines drafted on top of them.
 
     `start` is the absolute position of the first token in the draft's own cache: its context may be shorter than the
-    target's, and then it keeps only the last part of the sequence. `branches` is None until there are any.
+    target's, and then it keeps only the last part of the sequence. `noise` holds rows by position, from the committed
+    tokens on: after a rejection, and on other lines, the same are needed again. `branches` is None until there are any.
     Times are in seconds: `heard_at` of the last message received, `quiet_since` of the last one sent or of the Commit
     that asked for it, `proposed_at` of the first proposal since the last Commit, `asked_at` of a Commit that asked for
     a chain of which nothing was drafted.
@@ -55,7 +55,7 @@ class DraftSession:
     def __init__(self, opened: OpenSession, peer: bytes, now: float, confidence: Confidence) -> None:
         self.opened = opened
         self.peer = peer
-        self.noise = NoiseWindow(opened.params.seed, opened.choice)
+        self.noise: dict[int, Any] = {}
         self.committed = list(opened.tokens)
         self.line = Line(opened.session, [])
         self.branches: list[Line] | None = None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from core.model.base import Model, Rows, drawable_ids
-from core.sampling.gumbel import Ids, NoiseWindow
+from core.sampling.gumbel import Ids
 from core.sampling.sampler import GeneratedCounts, Sampling, sample
 from core.traces.record import Record
 
@@ -89,9 +89,8 @@ def hits_among(ids: Ids, record: Record, logits: torch.Tensor) -> list[bool]:
 
     It samples among `ids`, which are those of the first columns of its `output_logits`.
     """
-    noise, nothing_yet = NoiseWindow(record.seed, record.choice), GeneratedCounts()
-    proposed, prompt = record.output_ids[:-1], record.prompt_ids
-    sampling = Sampling(record.params, noise, record.prompt_length, nothing_yet, proposed, prompt)
+    proposed, prompt, nothing_yet = record.output_ids[:-1], record.prompt_ids, GeneratedCounts()
+    sampling = Sampling(record.params, record.choice, record.prompt_length, nothing_yet, proposed, prompt)
     samples = sample(logits, [sampling], ids)
     return [token == actual for token, actual in zip(samples, record.output_ids, strict=True)]
 

@@ -16,7 +16,7 @@ from core.model.draft_vocabulary import DraftVocabulary
 from core.model.tensor_views import as_tensor
 from core.replay import replay
 from core.replay.replay import AcceptanceCounts, Terms
-from core.sampling.gumbel import gumbel, num_ids
+from core.sampling.gumbel import gumbel, keys, num_ids
 from core.traces.record import Record
 
 _CACHED = 128  # tokens before the drafted ones
@@ -58,14 +58,15 @@ def seconds_per_token(model: Model, num_valid: int, clock: Callable[[], float], 
     """
     steps, ids = replay.NUM_SPECULATIVE_TOKENS, drawable_ids(model.head_ids, num_valid)
     cached = min(_CACHED, model.context - steps)
-    positions = torch.arange(cached, cached + steps, device=model.device)
+    places = [(0, 0, position) for position in range(cached, cached + steps)]
+    row_keys = torch.as_tensor(keys(places), device=model.device)
     quickest = math.inf
     model.open(_SESSION)
     try:
         model.forward([Rows(_SESSION, [0] * cached, 0)])
         for _ in range(_TURNS):
             began = clock()
-            noise = gumbel(0, 0, positions, ids)[:, None] if sampled else None
+            noise = gumbel(row_keys, ids)[:, None] if sampled else None
             model.draw([Rows(_SESSION, [0], 1)], steps, num_ids(ids), noise, StopRule.never(1))
             quickest = min(quickest, clock() - began)
             model.rollback(_SESSION, cached)

@@ -66,7 +66,7 @@ def column(values: Sequence[float], z: Array, dtype: str | None = None) -> Any:
     xp = namespace(z.device)
     form = {"dtype": z.dtype if dtype is None else getattr(xp, dtype), "device": z.device}
     if len(set(values)) == 1:  # no copy to a GPU
-        return xp.broadcast_to(xp.full((1, 1), values[0], **form), (len(values), 1))
+        return xp.full((len(values), 1), values[0], **form)
     return xp.asarray(values, **form)[:, None]
 
 

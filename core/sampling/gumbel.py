@@ -17,11 +17,11 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from core.arrays import Array, Device, converted, namespace
 
-ROWS_AT_ONCE = 16
-
+SLACK = 1e-5  # of noise, over all that is lost in rounding it
 
 Ids: TypeAlias = int | Array
 """The token ids of columns: the first so many, or an int64 array of them, ascending, on the device of the columns."""
@@ -41,57 +41,48 @@ FIRST = _signed(0xBF58476D1CE4E5B9)
 SECOND = _signed(0x94D049BB133111EB)
 
 
-def bits(seed: int | Array, choice: int, positions: Array, ids: Ids[Array]) -> Array:
-    """The 64-bit words of some ids at each position, int64 [n, ids]; arithmetic wraps.
+def keys(places: ArrayLike) -> NDArray[np.int64]:
+    """A word for each (seed, choice, position) [n, 3], from which those of its ids are counted on: int64 [n].
 
-    `positions` is int64 [n]: absolute indices in the target's sequence. `seed` is one number, or an int64 array that
-    broadcasts with `positions`.
+    Positions are absolute indices in the target's sequence. Arithmetic wraps. Keys are few, so NumPy makes them for any
+    device.
     """
-    lanes = _lanes(ids, positions.device) if isinstance(ids, int) else (ids + 1) * G
-    words: Array = _mix(key(seed, choice, positions)[..., None] + lanes)
-    return words
+    seeds, choices, positions = np.asarray(places, np.int64).T
+    mixed: NDArray[np.int64] = _mix(_mix(_mix(seeds + G) + choices * G + G) + positions * G + G)
+    return mixed
 
 
-def gumbel(seed: int | Array, choice: int, positions: Array, ids: Ids[Array]) -> Array:
-    """Standard Gumbel noise, float32 [n, ids], always finite; arguments as for `bits`."""
-    return gumbel_of(bits(seed, choice, positions, ids))
+def lanes(ids: Ids[Array], device: Device) -> Any:
+    """What each id adds to the key of its row: int64 [ids]."""
+    return _first_lanes(ids, device) if isinstance(ids, int) else (ids + 1) * G
 
 
-class NoiseWindow:
-    """The noise of one generation, made for many positions at a time: single rows would cost three times as much.
-
-    Positions rise from call to call, except for the few that a rejection takes back. Ids and device stay the same.
-    """
-
-    def __init__(self, seed: int, choice: int) -> None:
-        self._seed = seed
-        self._choice = choice
-        self._first = 0
-        self._made: Any = None
-
-    def rows(self, first: int, count: int, ids: Ids[Array], device: Device) -> Any:
-        """Noise of positions `first .. first + count - 1`, float32 [count, ids], on the device; read only."""
-        xp, window, width = namespace(device), self._made, num_ids(ids)
-        if window is None or window.shape[1] != width or not self._first <= first <= self._first + len(window):
-            self._first, window = first, xp.empty((0, width), dtype=xp.float32, device=device)
-        missing = first + count - self._first - len(window)
-        if missing > 0:
-            begin = self._first + len(window)
-            positions = xp.arange(begin, begin + max(missing, ROWS_AT_ONCE), device=device)
-            forgotten = max(0, first - ROWS_AT_ONCE - self._first)
-            window = xp.concatenate([window[forgotten:], gumbel(self._seed, self._choice, positions, ids)])
-            self._first += forgotten
-        self._made = window
-        return window[first - self._first :][:count]
+def words(row_keys: Array, id_lanes: Array) -> Array:
+    """The 64-bit words of keys and lanes, which broadcast."""
+    mixed: Array = _mix(row_keys + id_lanes)
+    return mixed
 
 
-def gumbel_of(words: Array) -> Array:
+def gumbel(row_keys: Array, ids: Ids[Array]) -> Array:
+    """Standard Gumbel noise of some ids at the place of each key: float32 [n, ids], always finite."""
+    noise: Array = gumbel_of(words(row_keys[:, None], lanes(ids, row_keys.device)))
+    return noise
+
+
+def lowest_word(noise: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """A word, unsigned, under which there is no higher noise than this. It is as high as rounding lets it be."""
+    upper_half = np.floor(np.exp(-np.exp(SLACK - noise.astype(np.float64))) * 2.0**32)
+    words_at: NDArray[np.uint64] = np.minimum(upper_half, 2.0**32 - 1).astype(np.uint64) << np.uint64(32)
+    return words_at
+
+
+def gumbel_of(of_words: Array) -> Array:
     """Gumbel numbers of 64-bit words; only the upper half of each word is used.
 
     It is computed in float64: in float32 the upper end of u rounds to 1, which gives infinite noise.
     """
-    xp = namespace(words.device)
-    u = converted(_shift_right(words, 32), "float64")
+    xp = namespace(of_words.device)
+    u = converted(_shift_right(of_words, 32), "float64")
     u += 0.5
     u *= 2.0**-32
     for _ in range(2):
@@ -101,29 +92,14 @@ def gumbel_of(words: Array) -> Array:
     return noise
 
 
-def key(seed: int | Array, choice: int, positions: Array) -> Array:
-    """One word per position; the words of its row are counted on from it."""
-    stream = _stream_of(seed, choice) if isinstance(seed, int) else _stream(seed, choice)
-    words: Array = _mix(positions * G + G + stream)
-    return words
-
-
-@lru_cache(maxsize=4096)
-def _stream_of(seed: int, choice: int) -> int:
-    return int(_stream(np.array([seed]), choice)[0])
-
-
-def _stream(seeds: Array, choice: int) -> Any:
-    return _mix(_mix(seeds + G) + _signed((choice + 1) * G))
-
-
 @lru_cache(maxsize=16)
-def _lanes(count: int, device: Device) -> Any:
+def _first_lanes(count: int, device: Device) -> Any:
     return (namespace(device).arange(count, device=device) + 1) * G
 
 
 def _mix(words: Array) -> Any:
-    words = words ^ _shift_right(words, 30)
+    """The words mixed, in place."""
+    words ^= _shift_right(words, 30)
     words *= FIRST
     words ^= _shift_right(words, 27)
     words *= SECOND

@@ -1,42 +1,51 @@
 """From raw logits to a drawn token: penalties, logit bias and filters, then Gumbel noise, then the largest score.
 
-Draft and target engine, and the replay of recorded answers, all draw through `score`, so they follow one law.
+Draft and target engine, and the replay of recorded answers, all draw through `sample` or `score`, so they follow one
+law.
 
 The adjusted logits z are not divided by the temperature T. The token is argmax(z + T * gumbel), which is a sample of
 softmax(z / T). At T = 0 the same line gives the most likely token. The order is: what is allowed, penalties, logit
 bias, top-k, top-p, min-p, each applied to what the step before it left.
+
+On a CPU `sample` makes noise only for the few tokens that can win (`_contenders`). On a GPU whole rows cost little, and
+choosing among their tokens would wait for the device.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from core.arrays import Array, converted, namespace, on_cpu
 from core.sampling.filters import BANNED, apply_filters, change_rows, column, selected_rows
-from core.sampling.gumbel import Ids, NoiseWindow, num_ids
+from core.sampling.gumbel import Ids, gumbel, gumbel_of, keys, lanes, lowest_word, num_ids, words
 from core.sampling.params import SamplingParams
 
 GeneratedCounts = Counter[int]  # how often each token was generated; the prompt is never counted
 
 CPU_BATCH = 1 << 18  # logits scored together on a CPU: a larger batch leaves the caches and is slower than its parts
 GPU_BATCH = 1 << 24  # logits scored together on a GPU: 128 MiB in float64, of which top-p holds several copies
+LEAD = 6.0  # of noise, over that of the likeliest token; few others have it
+FEW = 1 << 15  # logits: noise for all of so few takes less time than choosing among them
+WORDS_AT_ONCE = 1 << 14  # compared together: with what is computed on the way they stay in a core's caches
 
 
 class Sampling(NamedTuple):
     """The sampling state of one session in a pass. Row j follows the first j of the `proposed` tokens.
 
-    `noise` is the session's, made from the request's seed and choice. The token of row j stands at absolute position
-    `first_position + j`. `history` counts the generated tokens before row 0; only penalties read it. The tokens of the
-    `prompt` are penalised as repeated, too. `allowed`, bool [rows, V], bans the other tokens; None bans nothing.
+    `choice` is the index in `n`; with the request's seed it fixes the noise. The token of row j stands at absolute
+    position `first_position + j`. `history` counts the generated tokens before row 0; only penalties read it. The
+    tokens of the `prompt` are penalised as repeated, too. `allowed`, bool [rows, V], bans the other tokens; None bans
+    nothing.
     """
 
     params: SamplingParams
-    noise: NoiseWindow
+    choice: int
     first_position: int
     history: GeneratedCounts
     proposed: Sequence[int] = ()
@@ -58,8 +67,14 @@ def sample(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> list
 
     `ids` are those of the first columns; none of the columns after them is drawn.
     """
-    columns = score(logits, sessions, ids).argmax(-1)
-    tokens: list[int] = (columns if isinstance(ids, int) else ids[columns]).tolist()
+    names: Any = ids
+    if on_cpu(logits.device):
+        names = ids if isinstance(ids, int) else np.asarray(ids)
+        scores = _scores(np.asarray(logits), sessions, names, _contenders)
+    else:
+        scores = score(logits, sessions, ids)
+    columns = scores.argmax(-1)
+    tokens: list[int] = (columns if isinstance(names, int) else names[columns]).tolist()
     return tokens
 
 
@@ -68,14 +83,18 @@ def score(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Array
 
     `ids` are those of the first columns of the logits; filters see no others. A banned token scores -inf. Each session
     is scored as it would be alone. Filters and noise run over the rows of many sessions together, so on a GPU a further
-    session costs no launch or synchronisation, unless it has penalties or a bias or its noise has to be made.
+    session costs no launch or synchronisation, unless it has penalties or a bias.
     """
+    scores: Array = _scores(logits, sessions, ids, _noisy)
+    return scores
+
+
+def _scores(logits: Array, sessions: Sequence[Sampling], ids: Ids[Array], add_noise: Callable[..., Any]) -> Any:
     z: Array = logits[:, : num_ids(ids)]
     if not any(session.adjusted or session.params.warped or not session.params.greedy for session in sessions):
         return z
     batch = max(1, (CPU_BATCH if on_cpu(z.device) else GPU_BATCH) // num_ids(ids))
-    scores: Array = _joined([_score(rows, some, ids) for rows, some in _batches(z, sessions, batch)])
-    return scores
+    return _joined([_score(rows, some, ids, add_noise) for rows, some in _batches(z, sessions, batch)])
 
 
 def _batches(z: Array, sessions: Sequence[Sampling], most_rows: int) -> Iterator[tuple[Array, list[Sampling]]]:
@@ -91,7 +110,7 @@ def _batches(z: Array, sessions: Sequence[Sampling], most_rows: int) -> Iterator
     yield z[begin:end], batch
 
 
-def _score(z: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Any:
+def _score(z: Array, sessions: Sequence[Sampling], ids: Ids[Array], add_noise: Callable[..., Any]) -> Any:
     if any(session.adjusted for session in sessions):
         ends = accumulate((session.rows for session in sessions), initial=0)
         parts = [z[begin:end] for begin, end in pairwise(ends)]
@@ -100,12 +119,49 @@ def _score(z: Array, sessions: Sequence[Sampling], ids: Ids[Array]) -> Any:
     noisy = [session for session in sessions if not session.params.greedy]
     if not noisy:
         return z
-    noise = _joined([session.noise.rows(session.first_position, session.rows, ids, z.device) for session in noisy])
+    places = [(each.params.seed, each.choice, each.first_position + row) for each in noisy for row in range(each.rows)]
     temperature = column([session.params.temperature for session in noisy for _ in range(session.rows)], z)
     where = selected_rows([(not session.params.greedy, session.rows) for session in sessions], z)
-    scaled = noise * temperature  # and added by itself: a fused multiply-add would round once, and differ by kernel
-    scaled += z if where is None else z[where]
-    return change_rows(z, where, scaled)
+    return change_rows(z, where, add_noise(z if where is None else z[where], temperature, keys(places), ids))
+
+
+def _noisy(z: Array, temperature: Array, row_keys: NDArray[np.int64], ids: Ids[Array]) -> Any:
+    """The scores of rows z [n, ids], at a temperature [n, 1] and a key [n] each."""
+    scores = gumbel(namespace(z.device).asarray(row_keys, device=z.device), ids)
+    scores *= temperature  # and added by itself: a fused multiply-add would round once, and differ by kernel
+    scores += z
+    return scores
+
+
+def _contenders(
+    z: NDArray[np.float32],
+    temperature: NDArray[np.float32],
+    row_keys: NDArray[np.int64],
+    ids: Ids[NDArray[np.int64]],
+) -> Any:
+    """The scores of `_noisy` for those ids alone that can be the highest of their row; -inf for the others.
+
+    The likeliest id sets a floor, and its noise a ceiling: `LEAD` more. An id stays under the floor if its noise is
+    under the ceiling and its logit would stay under the floor with that. Scores rise with logit and noise, however they
+    are rounded, so no id is left out that could win. What is not a number is never left out.
+    """
+    if z.size <= FEW:
+        return _noisy(z, temperature, row_keys, ids)
+    rows, likeliest, id_lanes = np.arange(len(z)), z.argmax(-1), lanes(ids, z.device)
+    noise = gumbel_of(words(row_keys, id_lanes[likeliest]))[:, None]
+    floor = noise * temperature + z[rows, likeliest][:, None]
+    ceiling = noise + np.float32(LEAD)
+    lift, lowest = ceiling * temperature, lowest_word(ceiling)
+    contends, width = np.empty(z.shape, np.bool_), max(1, WORDS_AT_ONCE // len(z))
+    for begin in range(0, z.shape[1], width):
+        part = slice(begin, begin + width)
+        loud = words(row_keys[:, None], id_lanes[part]).view(np.uint64) >= lowest
+        contends[:, part] = loud | ~(z[:, part] + lift < floor)
+    rows, columns = np.divmod(np.flatnonzero(contends), z.shape[1])  # much faster than nonzero
+    noise_of_contenders = gumbel_of(words(row_keys[rows], id_lanes[columns]))
+    scores = np.full_like(z, BANNED)
+    scores[rows, columns] = noise_of_contenders * temperature[rows, 0] + z[rows, columns]
+    return scores
 
 
 def _adjusted(logits: Array, session: Sampling, ids: Ids[Array]) -> Any:

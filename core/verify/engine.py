@@ -281,7 +281,7 @@ class VerifyEngine:
             feed = feed._replace(proposals=feed.proposals[: len(allowed) - 1])
             drawing = _Drawing(session, feed, drawing.logits[: len(allowed)])
         counts, proposals = chain.counts, feed.proposals
-        return drawing, Sampling(chain.params, session.noise, session.length, counts, proposals, prompt, allowed)
+        return drawing, Sampling(chain.params, chain.choice, session.length, counts, proposals, prompt, allowed)
 
     def _failed(self, session: VerifySession) -> bool:
         """Whether its grammar has given up; then it ends, and the others know nothing of it."""

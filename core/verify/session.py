@@ -9,7 +9,6 @@ import numpy as np
 
 from core.generation import TokenLogprob
 from core.grammar.matching import Allowed, GrammarState
-from core.sampling.gumbel import NoiseWindow
 from core.verify.commit import Chain
 from core.verify.draft_link import DraftLink
 from core.verify.sources.choice import NOTHING, Proposal, SessionSources, better
@@ -40,7 +39,6 @@ class VerifySession:
         self.number = number
         self.chain = chain
         self.sources = sources
-        self.noise = NoiseWindow(chain.params.seed, chain.choice)
         self.max_proposed = max_proposed
         self.always_draft = always_draft
         self.grammar = grammar

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.arrays import converted, highest, namespace, on_cpu
-from core.sampling.gumbel import NoiseWindow, bits, gumbel
+from core.sampling.gumbel import gumbel, keys, lanes, words
 from core.sampling.params import SamplingParams
 from core.sampling.sampler import Sampling, sample, score
 
@@ -30,6 +30,7 @@ def test_the_library_is_told_by_the_device() -> None:
 def test_the_highest_of_each_row() -> None:
     numbers = np.random.default_rng(0).integers(-9, 9, (20, 30)).astype(np.float32)
     numbers[3] = -np.inf
+    numbers[4, :2] = np.nan
     for count in (1, 7, 30):
         expected = torch.from_numpy(numbers).topk(count).values
         np.testing.assert_array_equal(highest(numbers, count), expected)
@@ -47,23 +48,13 @@ def test_a_type_that_is_there_is_not_copied() -> None:
 @pytest.mark.parametrize("seed", [0, -5, 2**63 - 1, -(2**63)])
 def test_the_noise_is_the_same_to_the_bit(seed: int) -> None:
     """Of a million numbers; one in a billion may differ in its last bit."""
-    positions, ids = np.arange(7, 263), np.arange(0, 12000, 3)
-    for asked in (4096, ids):
-        theirs = asked if isinstance(asked, int) else torch.from_numpy(asked)
-        words = bits(seed, 1, torch.from_numpy(positions), theirs)
-        np.testing.assert_array_equal(bits(seed, 1, positions, asked), words)
-        np.testing.assert_array_equal(
-            gumbel(seed, 1, positions, asked), gumbel(seed, 1, torch.as_tensor(positions), theirs)
-        )
-
-
-def test_a_window_gives_arrays_of_the_library_that_is_asked_for() -> None:
-    for first in (0, 3, 40, 30):
-        ours = NoiseWindow(5, 2).rows(first, 9, SIZE, np.zeros(0).device)
-        theirs = NoiseWindow(5, 2).rows(first, 9, SIZE, torch.device("cpu"))
-        assert isinstance(ours, np.ndarray)
-        assert ours.dtype == np.float32
-        np.testing.assert_array_equal(ours, theirs)
+    ours = keys([(seed, 1, position) for position in range(7, 263)])
+    theirs = torch.from_numpy(ours)
+    for asked in (4096, np.arange(0, 12000, 3)):
+        ids = asked if isinstance(asked, int) else torch.from_numpy(asked)
+        made = words(ours[:, None], lanes(asked, ours.device))
+        np.testing.assert_array_equal(made, words(theirs[:, None], lanes(ids, theirs.device)))
+        np.testing.assert_array_equal(gumbel(ours, asked), gumbel(theirs, ids))
 
 
 KNOBS = st.fixed_dictionaries(
@@ -83,16 +74,12 @@ KNOBS = st.fixed_dictionaries(
 def test_any_requests_have_the_same_scores(knobs: list[dict[str, Any]], some: bool, seed: int) -> None:
     dice = np.random.default_rng(seed)
     ids = np.sort(dice.permutation(SIZE)[:25]) if some else SIZE
-    sessions = [
-        lambda one=one: Sampling(
-            SamplingParams(max_tokens=9, **one), NoiseWindow(one["seed"], 0), 5, Counter({3: 2, 40: 1}), (3, 8)
-        )
-        for one in knobs
-    ]
+    sessions = [Sampling(SamplingParams(max_tokens=9, **one), 0, 5, Counter({3: 2, 40: 1}), (3, 8)) for one in knobs]
     logits = dice.normal(scale=3.0, size=(3 * len(sessions), SIZE + 4)).astype(np.float32).round(1)  # some are equal
     theirs = ids if isinstance(ids, int) else torch.from_numpy(ids)
-    ours: Any = score(logits, [make() for make in sessions], ids)
+    ours: Any = score(logits, sessions, ids)
     assert ours.dtype == np.float32
-    np.testing.assert_array_equal(ours, score(torch.from_numpy(logits), [make() for make in sessions], theirs))
-    drawn = sample(logits, [make() for make in sessions], ids)
-    assert drawn == sample(torch.from_numpy(logits), [make() for make in sessions], theirs)
+    np.testing.assert_array_equal(ours, score(torch.from_numpy(logits), sessions, theirs))
+    highest_scores = ours.argmax(-1)
+    drawn = (highest_scores if isinstance(ids, int) else ids[highest_scores]).tolist()
+    assert sample(logits, sessions, ids) == sample(torch.from_numpy(logits), sessions, theirs) == drawn

@@ -1,4 +1,4 @@
-"""Short ways into the production sampler for tests: one session, given noise, no noise."""
+"""Short ways into the production sampler for tests: one session, many seeds, no noise."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
-from core.sampling.gumbel import Ids, NoiseWindow, num_ids
+from core.sampling import sampler
+from core.sampling.gumbel import keys
 from core.sampling.params import SamplingParams
-from core.sampling.sampler import Sampling, score
+from core.sampling.sampler import Sampling
 
 
-class GivenNoise(NoiseWindow):
-    """Noise from a tensor, or none at all: z + T * 0 are the adjusted and filtered logits themselves."""
-
-    def __init__(self, noise: torch.Tensor | None = None) -> None:
-        super().__init__(0, 0)
-        self._noise = noise
-
-    def rows(self, first: int, count: int, ids: Ids, device: torch.device) -> torch.Tensor:
-        del first
-        return torch.zeros(count, num_ids(ids), device=device) if self._noise is None else self._noise
+def keys_of(seeds: ArrayLike, choice: int, positions: ArrayLike) -> NDArray[np.int64]:
+    """The key of each of some seeds, at some positions, or of one at one."""
+    return keys(np.stack(np.broadcast_arrays(np.atleast_1d(seeds), choice, positions), -1))
 
 
 def one_session(
@@ -33,7 +28,7 @@ def one_session(
     history: Mapping[int, int] | None = None,
     proposed: Sequence[int] = (),
 ) -> Sampling:
-    return Sampling(params, NoiseWindow(params.seed, choice), first_position, Counter(history or {}), proposed)
+    return Sampling(params, choice, first_position, Counter(history or {}), proposed)
 
 
 def filtered(
@@ -48,14 +43,16 @@ def filtered(
     """The logits [n, num_valid] to which noise is added; banned tokens are -inf."""
     after = [0] * (len(logits) - 1) if proposed is None else proposed
     mask = None if allowed is None else np.array(allowed)
-    return score(logits, [Sampling(params, GivenNoise(), 0, Counter(history or {}), after, prompt, mask)], num_valid)
+    session = Sampling(params, 0, 0, Counter(history or {}), after, prompt, mask)
+    z: torch.Tensor = sampler._scores(logits, [session], num_valid, lambda z, *_: z)
+    return z
 
 
-def drawn_with(z: torch.Tensor, temperature: float, noise: torch.Tensor) -> torch.Tensor:
-    """The token of each row of `noise` [n, V], over one row z [V] or a row of z [n, V] each."""
-    params = SamplingParams(seed=0, max_tokens=1, temperature=temperature)
-    session = Sampling(params, GivenNoise(noise), 0, Counter(), range(len(noise) - 1))
-    return score(z.expand(len(noise), -1), [session], z.shape[-1]).argmax(-1)
+def drawn_at(z: torch.Tensor, temperature: float, row_keys: NDArray[np.int64]) -> torch.Tensor:
+    """The token at each key [n], over one row z [V] or a row of z [n, V] each."""
+    rows = z.expand(len(row_keys), -1)
+    temperatures = np.full((len(rows), 1), temperature, np.float32)
+    return torch.from_numpy(sampler._contenders(rows.numpy(), temperatures, row_keys, z.shape[-1]).argmax(-1))
 
 
 def of(row: torch.Tensor) -> dict[int, float]:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from random import Random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.sampling import gumbel as dice
-from core.sampling.gumbel import Ids, NoiseWindow, bits, gumbel, gumbel_of
+from core.sampling.gumbel import SLACK, gumbel, gumbel_of, keys, lanes, lowest_word, words
 from core.sampling.params import SamplingParams
 from core.sampling.sampler import sample
 from tests.core import reference
-from tests.core.sampling.drawing import drawn_with, one_session
+from tests.core.sampling.drawing import keys_of, one_session
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def word(seed: int, choice: int, position: int, token: int) -> int:
-    return int(bits(seed, choice, torch.tensor([position]), token + 1)[0, token]) % 2**64
+    return int(words(keys([(seed, choice, position)]), lanes(token + 1, "cpu")[token:])[0]) % 2**64
 
 
 @pytest.mark.parametrize(
@@ -42,11 +41,9 @@ def test_bits_follow_the_formula_for_any_seed(seed: int, choice: int, position: 
     assert word(seed, choice, position, token) == reference.bits(seed, choice, position, token)
 
 
-@given(st.lists(INT64, min_size=1, max_size=5), st.integers(0, 3), st.integers(0, 4096))
-def test_a_vector_of_seeds_throws_the_dice_of_each_seed(seeds: list[int], choice: int, position: int) -> None:
-    together = bits(torch.tensor(seeds), choice, torch.tensor(position), 7)
-    alone = [bits(seed, choice, torch.tensor([position]), 7) for seed in seeds]
-    assert torch.equal(together, torch.cat(alone))
+@given(st.lists(st.tuples(INT64, st.integers(0, 3), st.integers(0, 4096)), min_size=1, max_size=5))
+def test_many_keys_are_made_as_each_alone(places: list[tuple[int, int, int]]) -> None:
+    assert keys(places).tolist() == [int(keys([place])[0]) for place in places]
 
 
 def test_gumbel_of_the_lowest_and_highest_word_is_finite() -> None:
@@ -56,24 +53,32 @@ def test_gumbel_of_the_lowest_and_highest_word_is_finite() -> None:
 
 
 def test_gumbel_is_a_token_s_own_number_whatever_the_padding_and_the_rows_around_it() -> None:
-    positions = torch.arange(90, 98)
-    block = gumbel(11, 2, positions, 2055)
-    for row, position in enumerate(positions):
+    places = keys_of(11, 2, range(90, 98))
+    block = gumbel(places, 2055)
+    for row in range(8):
         for width in (1, 2047, 2048):
-            assert torch.equal(gumbel(11, 2, position.view(1), width)[0], block[row, :width])
+            np.testing.assert_array_equal(gumbel(places[row : row + 1], width)[0], block[row, :width])
 
 
 @given(st.sets(st.integers(0, 3000), min_size=1, max_size=40))
 def test_gumbel_is_a_token_s_own_number_among_whichever_ids_it_is_asked_for(tokens: set[int]) -> None:
-    ids, positions = torch.tensor(sorted(tokens)), torch.tensor([4, 90])
-    assert torch.equal(gumbel(11, 2, positions, ids), gumbel(11, 2, positions, 3001)[:, ids])
+    ids, places = np.array(sorted(tokens)), keys_of(11, 2, [4, 90])
+    np.testing.assert_array_equal(gumbel(places, ids), gumbel(places, 3001)[:, ids])
 
 
 def test_gumbel_follows_the_formula() -> None:
-    block = gumbel(-5, 1, torch.tensor([3, 4000]), 500)
-    for row, position in enumerate((3, 4000)):
+    block = gumbel(keys_of(-5, 1, [3, 4000]), 500)
+    for row, position in zip(block, (3, 4000), strict=True):
         expected = [reference.gumbel(-5, 1, position, token) for token in range(500)]
-        torch.testing.assert_close(block[row], torch.tensor(expected), rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(row, np.array(expected, np.float32), rtol=1e-6, atol=1e-7)
+
+
+@given(st.floats(-3.5, 40.0, width=32))
+def test_no_word_under_the_lowest_word_of_a_noise_has_a_higher_one(noise: float) -> None:
+    [lowest] = lowest_word(np.array([noise], np.float32)).tolist()
+    under, at = gumbel_of(np.array([max(0, lowest - 1), lowest], np.uint64).view(np.int64)).tolist()
+    assert (under <= noise and lowest) or noise < -3
+    assert at > noise - 2 * SLACK or not -2 < noise < 10  # further out words are far apart
 
 
 def test_temperature_zero_is_the_argmax_and_ties_go_to_the_lowest_id() -> None:
@@ -84,9 +89,8 @@ def test_temperature_zero_is_the_argmax_and_ties_go_to_the_lowest_id() -> None:
 
 
 def test_ties_of_noisy_logits_go_to_the_lowest_id() -> None:
-    z = torch.tensor([[1.0, 2.0, 3.0]])
-    noise = torch.tensor([[2.0, 1.0, -math.inf]])
-    assert drawn_with(z, 1.0, noise).tolist() == [0]
+    z = torch.tensor([[0.0, 1e9, 1e9, 1e9]]).expand(9, -1)  # noise is lost in them
+    assert sample(z, [one_session(SamplingParams(seed=3, max_tokens=1), proposed=[0] * 8)], 4) == [1] * 9
 
 
 def test_the_first_choice_of_several_is_the_only_choice_of_one() -> None:
@@ -95,32 +99,3 @@ def test_the_first_choice_of_several_is_the_only_choice_of_one() -> None:
     first, second = (sample(z, [one_session(params, choice, proposed=(0, 0, 0))], 300) for choice in (0, 1))
     assert first == [max(range(300), key=lambda v: reference.gumbel(99, 0, i, v)) for i in range(4)]
     assert second == [max(range(300), key=lambda v: reference.gumbel(99, 1, i, v)) for i in range(4)]
-
-
-@pytest.mark.parametrize("ids", [33, torch.tensor([2, 3, 500])], ids=["all", "some"])
-def test_a_window_gives_the_rows_whatever_is_asked_of_it(ids: Ids) -> None:
-    window, device, where = NoiseWindow(5, 2), torch.device("cpu"), 100
-    turns = Random(3)
-    for _ in range(200):
-        where = max(0, where + turns.randint(-8, 12)) if turns.random() < 0.95 else turns.randint(0, 5000)
-        count = turns.randint(1, 20)
-        wanted = gumbel(5, 2, torch.arange(where, where + count), ids)
-        assert torch.equal(window.rows(where, count, ids, device), wanted)
-
-
-def test_a_window_makes_every_row_once_and_keeps_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    original = dice.gumbel
-
-    def counted(seed: int, choice: int, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
-        made.extend(positions.tolist())
-        return original(seed, choice, positions, vocab_size)
-
-    monkeypatch.setattr(dice, "gumbel", counted)
-    window = NoiseWindow(5, 0)
-    for first in range(0, 400, 4):
-        window.rows(first, 7, 33, torch.device("cpu"))
-        window.rows(max(0, first - 3), 7, 33, torch.device("cpu"))
-        assert window._made is not None
-        assert len(window._made) <= 3 * dice.ROWS_AT_ONCE
-    assert made == sorted(set(made))

@@ -9,13 +9,14 @@ import math
 from collections import Counter
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from core.sampling.gumbel import gumbel
 from core.sampling.params import SamplingParams
 from tests.core import reference
-from tests.core.sampling.drawing import drawn_with, filtered
+from tests.core.sampling.drawing import drawn_at, filtered, keys_of
 
 VOCAB = 6
 SEEDS = 1_000_000
@@ -49,19 +50,18 @@ CHECKS = 5 * len(CASES)
 P_VALUE = 1e-4 / CHECKS  # Bonferroni
 
 
-class Noise(NamedTuple):
-    """[SEEDS, VOCAB] each, seeds 0, 1, 2 ..."""
+class Keys(NamedTuple):
+    """[SEEDS] each, seeds 0, 1, 2 ..."""
 
-    here: torch.Tensor
-    next: torch.Tensor
-    other_choice: torch.Tensor
+    here: NDArray[np.int64]
+    next: NDArray[np.int64]
+    other_choice: NDArray[np.int64]
 
 
 @pytest.fixture(scope="module")
-def noise() -> Noise:
-    seeds = torch.arange(SEEDS)
-    here, next_position = torch.tensor(POSITION), torch.tensor(POSITION + 1)
-    return Noise(gumbel(seeds, 0, here, VOCAB), gumbel(seeds, 0, next_position, VOCAB), gumbel(seeds, 1, here, VOCAB))
+def keys() -> Keys:
+    seeds = np.arange(SEEDS)
+    return Keys(keys_of(seeds, 0, POSITION), keys_of(seeds, 0, POSITION + 1), keys_of(seeds, 1, POSITION))
 
 
 class Toy(NamedTuple):
@@ -113,36 +113,36 @@ def p_value(drawn: torch.Tensor, law: torch.Tensor) -> float:
     return float(torch.special.gammaincc(freedom, statistic / 2))
 
 
-def test_law_at_one_position(toy: Toy, noise: Noise) -> None:
-    assert p_value(drawn_with(toy.first, toy.temperature, noise.here), toy.first_law) > P_VALUE
+def test_law_at_one_position(toy: Toy, keys: Keys) -> None:
+    assert p_value(drawn_at(toy.first, toy.temperature, keys.here), toy.first_law) > P_VALUE
 
 
-def test_law_of_another_choice(toy: Toy, noise: Noise) -> None:
-    assert p_value(drawn_with(toy.first, toy.temperature, noise.other_choice), toy.first_law) > P_VALUE
+def test_law_of_another_choice(toy: Toy, keys: Keys) -> None:
+    assert p_value(drawn_at(toy.first, toy.temperature, keys.other_choice), toy.first_law) > P_VALUE
 
 
-def test_law_of_two_neighbouring_positions(toy: Toy, noise: Noise) -> None:
-    first = drawn_with(toy.first, toy.temperature, noise.here)
-    second = drawn_with(toy.second[first], toy.temperature, noise.next)
+def test_law_of_two_neighbouring_positions(toy: Toy, keys: Keys) -> None:
+    first = drawn_at(toy.first, toy.temperature, keys.here)
+    second = drawn_at(toy.second[first], toy.temperature, keys.next)
     assert p_value(first * VOCAB + second, toy.joint_law) > P_VALUE
 
 
-def test_seed_and_next_seed_are_independent(toy: Toy, noise: Noise) -> None:
-    first = drawn_with(toy.first, toy.temperature, noise.here)
+def test_seed_and_next_seed_are_independent(toy: Toy, keys: Keys) -> None:
+    first = drawn_at(toy.first, toy.temperature, keys.here)
     pairs = first[0::2] * VOCAB + first[1::2]
     assert p_value(pairs, toy.first_law[:, None] * toy.first_law) > P_VALUE
 
 
-def test_choices_of_one_seed_are_independent(toy: Toy, noise: Noise) -> None:
-    first = drawn_with(toy.first, toy.temperature, noise.here)
-    other = drawn_with(toy.first, toy.temperature, noise.other_choice)
+def test_choices_of_one_seed_are_independent(toy: Toy, keys: Keys) -> None:
+    first = drawn_at(toy.first, toy.temperature, keys.here)
+    other = drawn_at(toy.first, toy.temperature, keys.other_choice)
     assert p_value(first * VOCAB + other, toy.first_law[:, None] * toy.first_law) > P_VALUE
 
 
-def test_the_check_itself_notices_a_law_that_is_off_by_two_percent(noise: Noise) -> None:
+def test_the_check_itself_notices_a_law_that_is_off_by_two_percent(keys: Keys) -> None:
     law = _law(LOGITS, SamplingParams(seed=0, max_tokens=1), Counter(), VOCAB)
     wrong = law * torch.tensor([1.02, 1, 1, 1, 1, 1], dtype=torch.float64)
-    drawn = drawn_with(LOGITS, 1.0, noise.here)
+    drawn = drawn_at(LOGITS, 1.0, keys.here)
     assert p_value(drawn, wrong / wrong.sum()) < P_VALUE < p_value(drawn, law)
 
 
@@ -153,7 +153,7 @@ def test_a_masked_token_is_never_drawn_in_ten_million_draws() -> None:
     assert z.tolist() == [[0.0, pytest.approx(0.1), -math.inf]]
     drawn = torch.zeros(3, dtype=torch.int64)
     for start in range(0, 10_000_000, 1_000_000):
-        numbers = gumbel(torch.arange(start, start + 1_000_000), 0, torch.tensor(3), 3)
-        drawn += drawn_with(z, params.temperature, numbers).bincount(minlength=3)
+        seeds = np.arange(start, start + 1_000_000)
+        drawn += drawn_at(z, params.temperature, keys_of(seeds, 0, 3)).bincount(minlength=3)
     assert drawn[2] == 0
     assert drawn.sum() == 10_000_000

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.sampling.gumbel import gumbel
-from tests.core.sampling.drawing import drawn_with
+from tests.core.sampling.drawing import drawn_at, keys_of
 from tests.core.sampling.rejection import Choose, Law, Model, acceptance, speculative_run, unfold
 
 VOCAB = 3
@@ -68,13 +67,13 @@ def test_coupled_acceptance_is_what_theory_says_and_never_above_rejection_sampli
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    noise = gumbel(torch.arange(SEEDS), 0, torch.tensor(12), WIDE)
+    keys = keys_of(np.arange(SEEDS), 0, 12)
     lines = ["", "acceptance on random laws of 64 tokens", "draft's distance   coupled   rejection sampling"]
     for distance in (0.0, 0.25, 0.5, 1.0, 2.0):
         measured, best = [], []
         for _ in range(8):
             target, draft = law_pair(distance, generator)
-            same = (drawn_with(target, 1.0, noise) == drawn_with(draft, 1.0, noise)).double().mean().item()
+            same = (drawn_at(target, 1.0, keys) == drawn_at(draft, 1.0, keys)).double().mean().item()
             measured.append(same)
             best.append(acceptance(target.double().softmax(0).tolist(), draft.double().softmax(0).tolist()))
             four_sigma = 4 * math.sqrt(0.25 / SEEDS)
