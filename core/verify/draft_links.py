@@ -143,7 +143,8 @@ class DraftLinks:
         self._outbox[link.peer, session.number] = self._commit(link, session)
         link.paused = link.budget.num_tokens == 0
         if not link.paused and not link.answered:
-            link.requests.add(session.length, now, lookahead=link.previous_budget.lookahead)
+            before = link.previous_budget
+            link.requests.add(session.length, now, lookahead=before.lookahead and before.num_tokens > 0)
             self._urgent[link.peer, session.number] = link
 
     def _commit(self, link: DraftLink, session: VerifySession) -> Commit:
