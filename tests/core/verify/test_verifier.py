@@ -32,7 +32,7 @@ class ScriptedEngine:
     def close(self, number: int) -> None:
         self.runs = [(of, run) for of, run in self.runs if of != number]
 
-    def declined(self) -> dict[DraftKey, bool]:
+    def declined(self, _: float) -> dict[DraftKey, bool]:
         return self.refused
 
     def wait(self) -> float | None:
