@@ -55,6 +55,7 @@ def _page(findings: Findings, images: dict[str, bytes]) -> str:
         together=sum(run.ended - run.began for run in findings.runs),
         elapsed=_elapsed(findings.runs),
         seeds_of=_seeds_of,
+        costs_in_words=wording.costs_in_words,
         colours=COLOURS,
         plots={name: base64.b64encode(png).decode() for name, png in images.items()},
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.bundle.manifest import MeasuredCosts
+from core.replay.replay import NUM_SPECULATIVE_TOKENS
 from core.tasks.identity import TaskChange
 
 _CHANGES = {
@@ -15,6 +17,7 @@ _CHANGES = {
 }
 
 _MINUTE, _HOUR = 60, 3600
+_ROWS = 1 + NUM_SPECULATIVE_TOKENS  # of the largest pass in a replay
 
 
 def duration(seconds: float) -> str:
@@ -44,6 +47,17 @@ def listed(words: Sequence[object]) -> str:
 def change(task_change: TaskChange) -> str:
     """Such as `protons-moles split off from mass-acid`."""
     return _CHANGES[task_change.what].format(before=task_change.before, after=task_change.after)
+
+
+def costs_in_words(costs: MeasuredCosts) -> str:
+    """What this retraining measured, and that the machine which serves may differ."""
+    plain, milliseconds = costs.passes[0], ", ".join(f"{1e3 * cost:.3g}" for cost in sorted(costs.tokens.values()))
+    per_row = costs.passes[_ROWS - 1] / plain
+    return (
+        f"This retraining measured them where it ran, with the target and the drafts alone: {1e3 * plain:.3g} ms for a "
+        f"plain pass, {per_row:.2f} times that for one over {_ROWS} rows, and {milliseconds} ms for a drafted token "
+        "(of each shape of draft). A service on another machine has other costs."
+    )
 
 
 def counted(count: int, word: str) -> str:
