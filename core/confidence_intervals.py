@@ -65,7 +65,10 @@ def estimate(count: int, figure: Callable[[Array], Array], seed: int = 0) -> Est
 
 
 class Difference(NamedTuple):
-    """The difference in a figure between candidate and baseline, and its 95 % interval by prompt."""
+    """The difference in a figure between candidate and baseline, and its 95 % interval by prompt.
+
+    Of speedups it is the gain as a share of the baseline's.
+    """
 
     difference: float
     low: float
@@ -104,7 +107,10 @@ def compare(
     if not prompts:
         raise ValueError("there is nothing to compare: no records")
     ours, theirs = _sums(candidate, prompts, figure), _sums(baseline, prompts, figure)
-    return Difference(*estimate(len(ours), lambda counts: _ratio(counts @ ours) - _ratio(counts @ theirs), seed))
+    subtract = _gain if figure == "speedup" else np.subtract
+    return Difference(
+        *estimate(len(ours), lambda counts: subtract(_ratio(counts @ ours), _ratio(counts @ theirs)), seed)
+    )
 
 
 def _sums(records: Sequence[Counts], prompts: Sequence[Hashable], figure: Figure) -> Array:
@@ -113,6 +119,11 @@ def _sums(records: Sequence[Counts], prompts: Sequence[Hashable], figure: Figure
     for record, prompt in zip(records, prompts, strict=True):
         by_prompt.setdefault(prompt, []).append(_TERMS[figure](record))
     return np.array([np.sum(terms, 0) for terms in by_prompt.values()], np.float64)
+
+
+def _gain(ours: Array, theirs: Array) -> Array:
+    gain: Array = np.divide(ours - theirs, theirs, out=np.zeros(len(ours)), where=theirs > 0)
+    return gain
 
 
 def _ratio(sums: Array) -> Array:

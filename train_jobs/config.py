@@ -63,7 +63,7 @@ class CollectConfig(StageSection):
     )
     traces: Path | None = Field(None, description="trace directory of a service or of `taskspec traces import`")
     effect: float = Field(
-        0.02, gt=0, lt=1, description="least gain, in times plain decoding, that a task should be able to show"
+        0.02, gt=0, lt=1, description="least gain in tokens a second, a share, that a task should be able to show"
     )
     held_out_share: float | None = Field(
         None, gt=0, lt=1, description="share of held-out prompts; follows from `effect` if absent"

@@ -37,7 +37,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What retrainings have seen of a task: the gain in speedup of its draft over the best single draft.
+    """What retrainings have seen of a task: the gain in speedup of its draft over the best single draft, as a share.
 
     `looks` counts the retrainings, `prompts` the held-out prompts of all of them.
     """

@@ -32,7 +32,8 @@ _WITHOUT_COSTS = "No costs are known, as both bundles are of earlier versions: a
 _PERIOD = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
 _FORMATS: dict[Figure, str] = {"speedup": ".3f", "acceptance_rate": ".3f", "tokens_per_pass": ".2f"}
-_UNITS: dict[Figure, str] = {"speedup": "times plain decoding", "acceptance_rate": "in acceptance rate"}
+_DIFFERENCES: dict[Figure, str] = {"speedup": "+.1%", "acceptance_rate": "+.3f", "tokens_per_pass": "+.2f"}
+_GAINS: dict[Figure, str] = {"speedup": "tokens a second", "acceptance_rate": "in acceptance rate"}
 
 
 class Replay(NamedTuple):
@@ -96,9 +97,9 @@ def rows(result: Shadow) -> Iterator[tuple[str, ...]]:
     for part in (*result.tasks, result.whole):
         name, answers = part.task or "all", f"{part.answers:,}"
         for figure, pair in part.figures.items():
-            form = _FORMATS[figure]
-            cells = _told(pair.candidate, form), _told(pair.against, form), _told(pair.difference, f"+{form}")
-            yield name, answers, figure.replace("_", " "), *cells
+            form, difference = _FORMATS[figure], _told(pair.difference, _DIFFERENCES[figure])
+            pair_in_words = _told(pair.candidate, form), _told(pair.against, form)
+            yield name, answers, figure.replace("_", " "), *pair_in_words, difference
             name = answers = ""
 
 
@@ -106,11 +107,11 @@ def sentences(comparison: Comparison, period: str) -> str:
     """What the table means, and what it is of."""
     sample, whole = comparison.sample, comparison.result.whole
     figure = whole.judged_by
-    gain = _told(whole.figures[figure].difference, f"+{_FORMATS[figure]}")
+    gain = _told(whole.figures[figure].difference, _DIFFERENCES[figure])
     verdict = f"{whole.verdict} {'from' if whole.verdict == 'not distinguishable' else 'than'}"
     against = f"bundle {comparison.against}" if comparison.against else "the un-adapted draft"
     return (
-        f"Bundle {comparison.version} is {verdict} {against}: {gain} {_UNITS[figure]}.\n"
+        f"Bundle {comparison.version} is {verdict} {against}: {gain} {_GAINS[figure]}.\n"
         f"On {len(sample.traces):,} of {sample.matching:,} answers of the last {period}{_skipped(sample)}; "
         f"{comparison.terms.num_speculative_tokens} tokens drafted for every pass; intervals are 95 %.\n"
         + _WITHOUT_COSTS * (figure != "speedup")

@@ -92,7 +92,7 @@ def _draw_draft(axes: Axes, draft: Pooled, general: Pooled | None, place: int) -
     """The speedup of a draft, and the interval of its difference to general, drawn around general."""
     colour = COLOURS[draft.name]
     if general is not None and draft.versus_general is not None:
-        ends = [general.speedup + end for end in (draft.versus_general.low, draft.versus_general.high)]
+        ends = [general.speedup * (1 + end) for end in (draft.versus_general.low, draft.versus_general.high)]
         axes.plot(ends, [place, place], color=colour, linewidth=1.2)
     axes.plot(draft.speedup, place, MARKS[draft.name], color=colour, markersize=4.6)
 

@@ -33,9 +33,9 @@ def duration(seconds: float) -> str:
     return f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
 
 
-def signed(value: float, digits: int = 3) -> str:
-    """The value with its sign; the minus is as wide as the plus."""
-    return f"{value:+.{digits}f}".replace("-", "\u2212")
+def gain(share: float) -> str:
+    """Such as `+2.8 %`; the minus is as wide as the plus."""
+    return f"{100 * share:+.1f} %".replace("-", "\u2212")
 
 
 def listed(words: Sequence[object]) -> str:
@@ -51,12 +51,12 @@ def change(task_change: TaskChange) -> str:
 
 def costs_in_words(costs: MeasuredCosts) -> str:
     """What this retraining measured, and that the machine which serves may differ."""
-    plain, milliseconds = costs.passes[0], ", ".join(f"{1e3 * cost:.3g}" for cost in sorted(costs.tokens.values()))
-    per_row = costs.passes[_ROWS - 1] / plain
+    plain, largest = costs.passes[0], costs.passes[_ROWS - 1]
+    tokens = listed([f"{1e3 * seconds:.3g}" for seconds in sorted(set(costs.tokens.values()))])
     return (
-        f"This retraining measured them where it ran, with the target and the drafts alone: {1e3 * plain:.3g} ms for a "
-        f"plain pass, {per_row:.2f} times that for one over {_ROWS} rows, and {milliseconds} ms for a drafted token "
-        "(of each shape of draft). A service on another machine has other costs."
+        f"This retraining measured them where it ran: {1e3 * plain:.3g} ms for a plain pass, {largest / plain:.2f} "
+        f"times that for one over {_ROWS} rows, {tokens} ms for a token of the drafts. A service on another machine has "
+        "other costs."
     )
 
 
