@@ -107,10 +107,9 @@ def compare(
     if not prompts:
         raise ValueError("there is nothing to compare: no records")
     ours, theirs = _sums(candidate, prompts, figure), _sums(baseline, prompts, figure)
-    subtract = _gain if figure == "speedup" else np.subtract
-    return Difference(
-        *estimate(len(ours), lambda counts: subtract(_ratio(counts @ ours), _ratio(counts @ theirs)), seed)
-    )
+    less = _gain if figure == "speedup" else np.subtract
+    difference = estimate(len(ours), lambda counts: less(_ratio(counts @ ours), _ratio(counts @ theirs)), seed)
+    return Difference(*difference)
 
 
 def _sums(records: Sequence[Counts], prompts: Sequence[Hashable], figure: Figure) -> Array:

@@ -25,6 +25,8 @@ from train_jobs.drafts.loading import load_draft, load_target
 from train_jobs.work.artefacts import read_json, write_json
 from train_jobs.work.models import model_directory, replay_terms
 
+_TIMES = 3
+
 
 def measured_costs(config: RetrainConfig, drafts: Iterable[Path | None], file: Path) -> MeasuredCosts:
     """Those in `file`, else measured by workers as they load the target and the drafts, and written there."""
@@ -38,15 +40,16 @@ def measured_costs(config: RetrainConfig, drafts: Iterable[Path | None], file: P
 
 def pass_seconds(config: RetrainConfig) -> tuple[float, ...]:
     """Of the target over 1, 2, ... rows, by the policy's cost model."""
-    costs = PassCosts()
-    profile(load_target(config), time.perf_counter, costs)
-    return tuple(costs.seconds(rows) for rows in range(1, PROFILED_ROWS + 1))
+    target, profiles = load_target(config), [PassCosts() for _ in range(_TIMES)]
+    for costs in profiles:
+        profile(target, time.perf_counter, costs)
+    return tuple(min(costs.seconds(rows) for costs in profiles) for rows in range(1, PROFILED_ROWS + 1))
 
 
 def token_seconds(config: RetrainConfig, directory: Path | None, vocabulary: DraftVocabulary | None = None) -> float:
     """Of a token that a draft proposes, in the dtype that services load drafts in; see `load_draft`."""
-    model = load_draft(config, directory, vocabulary, torch.bfloat16)
-    return seconds_per_token(model, replay_terms(config).num_valid, time.perf_counter, sampled=True)
+    model, num_valid = load_draft(config, directory, vocabulary, torch.bfloat16), replay_terms(config).num_valid
+    return min(seconds_per_token(model, num_valid, time.perf_counter, sampled=True) for _ in range(_TIMES))
 
 
 def _token_seconds_of(config: RetrainConfig, drafts: Mapping[str, Path | None]) -> dict[str, float]:

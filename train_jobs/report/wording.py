@@ -55,8 +55,8 @@ def costs_in_words(costs: MeasuredCosts) -> str:
     tokens = listed([f"{1e3 * seconds:.3g}" for seconds in sorted(set(costs.tokens.values()))])
     return (
         f"This retraining measured them where it ran: {1e3 * plain:.3g} ms for a plain pass, {largest / plain:.2f} "
-        f"times that for one over {_ROWS} rows, {tokens} ms for a token of the drafts. A service on another machine has "
-        "other costs."
+        f"times that for one over {_ROWS} rows, {tokens} ms for a token of the drafts. A service on another machine "
+        "has other costs."
     )
 
 

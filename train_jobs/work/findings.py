@@ -16,8 +16,8 @@ from core.tasks.identity import TaskChange
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A draft on the test prompts of a slot, one of `train_jobs.drafts.candidates`, trained with `seed`.
 
-    `versus_general` is the gain in speedup, as a share, with the 95 % interval; None for `general` itself. In findings of
-    earlier versions all speedups are 0, and the differences are in acceptance_rate.
+    `versus_general` is the gain in speedup, as a share, with the 95 % interval; None for `general` itself. In findings
+    of earlier versions all speedups are 0, and the differences are in acceptance_rate.
     """
 
     name: str

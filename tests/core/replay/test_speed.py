@@ -69,7 +69,7 @@ def test_over_answers_one_number_of_tokens_is_the_best_for_all() -> None:
     assert both.times == pytest.approx([sum(pair) for pair in zip(sure.times, poor.times, strict=True)])
     assert both.speedup == pytest.approx(both.tokens / min(both.times))
     assert over_prompts([sure, poor], "ab", "speedup").value == pytest.approx(both.speedup)
-    assert poor.speedup < both.speedup < 2 / (1 / sure.speedup + 1 / poor.speedup)  # these have a number each
+    assert both.speedup < 2 / (1 / sure.speedup + 1 / poor.speedup)  # which have a number each
     assert replayed([TRUE], costs).speedup == 1.0
 
 
@@ -105,13 +105,13 @@ def test_at_equal_costs_the_order_is_that_of_acceptance() -> None:
 
 
 def test_noise_is_promoted_as_seldom_as_stated_although_the_best_number_is_chosen_on_the_same_prompts() -> None:
-    """One of 40 may be. Numbers from 2 to 6 are nearly as good here, so that there is a choice."""
+    """One of 40 may be. Numbers from 3 to 6 are nearly as good here, so that there is a choice."""
     costs = DraftCosts(0.16, (1.02, 1.04, 1.06, 1.08, 1.1, 1.12))
     promoted = 0
-    for seed in range(100):
+    for seed in range(60):
         drafts = {"one": answers(0.6, costs, 2 * seed), "same": answers(0.6, costs, 2 * seed + 1)}
         promoted += promote(drafts, range(60)).name == "same"
-    assert promoted <= 6
+    assert promoted <= 4
 
 
 def test_drafts_of_one_shape_cost_the_same() -> None:
