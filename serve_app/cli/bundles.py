@@ -148,12 +148,12 @@ def shadow(
     """Replay what a service answered with the drafts of a bundle, and tell whether it is better than the live one.
 
     Answers do not depend on drafts. So what a bundle would have had accepted on them is exact, and needs no pass of the
-    target: a quarter of a minute for 1,000 answers of the family. For answers that were held to a schema or to
-    calls it is an estimate, as their grammar is not kept. Each prompt goes to the slot that the service would begin
-    with, whose draft proposes `draft.num_speculative_tokens` for every pass. Both bundles are replayed on the same
-    answers. The candidate is better or worse if the 95 % interval of the difference in speedup lies on one side of 0.
-    Speedup is tokens a second in times plain decoding, one answer at a time, by costs that a bundle's retraining
-    measured; of bundles of earlier versions acceptance decides. Tasks are those that the candidate's router tells.
+    target: a quarter of a minute for 1,000 answers of the family. For answers that were held to a schema or to calls it
+    is an estimate, as their grammar is not kept. Each prompt goes to the slot that the service would begin with, whose
+    draft proposes up to `draft.num_speculative_tokens` for every pass. Both bundles are replayed on the same answers.
+    The candidate is better or worse if the 95 % interval of the difference in speedup lies on one side of 0: tokens a
+    second in times plain decoding, one answer at a time, by costs that a bundle's retraining measured. Of bundles of
+    earlier versions acceptance decides. Tasks are those that the candidate's router tells.
 
     Not replayed are moves to another draft within an answer, lookup, and drafting less where it does not pay. What the
     service itself measured is therefore another figure, printed beside.

@@ -28,7 +28,7 @@ from serve_app.config import ServiceConfig
 from serve_app.deployments.models.served_models import bundle_root
 from serve_app.terminal.progress import step
 
-_WITHOUT_COSTS = "No costs are known, as both bundles are of earlier versions: acceptance decides, not speed.\n"
+_WITHOUT_COSTS = "Neither bundle knows what these drafts cost: acceptance decides, not speed.\n"
 _PERIOD = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
 _FORMATS: dict[Figure, str] = {"speedup": ".3f", "acceptance_rate": ".3f", "tokens_per_pass": ".2f"}
