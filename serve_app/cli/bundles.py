@@ -153,17 +153,16 @@ def shadow(
     draft proposes up to `draft.num_speculative_tokens` for every pass. Both bundles are replayed on the same answers.
     The candidate is better or worse if the 95 % interval of the difference in speedup lies on one side of 0: tokens a
     second in times plain decoding, one answer at a time, by costs that a bundle's retraining measured. Of bundles of
-    earlier versions acceptance decides. Tasks are those that the candidate's router tells.
-
-    Not replayed are moves to another draft within an answer, lookup, and drafting less where it does not pay. What the
-    service itself measured is therefore another figure, printed beside.
+    earlier versions acceptance decides. Tasks are those that the candidate's router tells. Not replayed are moves to
+    another draft within an answer, lookup, and drafting less where it does not pay. What the service itself measured is
+    therefore another figure, printed beside.
 
     Example: `taskspec bundles shadow 81cb1f890ca658e1 --config mine.yaml --since 7d`
 
-    With --json an object: `candidate`, `against` (null: no bundle is live), `verdict`, `judged_by` (a figure),
-    `num_speculative_tokens`, `found` (answers in the period), `skipped`, `all` and, by name, `tasks`. Each of these has
-    `answers`, by figure the `candidate`, `against` and `difference` with `low` and `high`, and
-    `measured_by_the_service`. Figures are `speedup`, `acceptance_rate` and `tokens_per_pass`.
+    With --json an object: `candidate`, `against` (null: no bundle is live), `verdict`, `judged_by`,
+    `num_speculative_tokens`, `found` (answers in the period), `skipped`, `all` and, by name, `tasks`: the `answers`, for
+    `speedup`, `acceptance_rate` and `tokens_per_pass` the `candidate`, `against` and `difference` with `low` and `high`,
+    and `measured_by_the_service`.
     """
     from serve_app.cli import shadow as work
     from serve_app.config import load_config
