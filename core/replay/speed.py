@@ -5,8 +5,8 @@ tokens is drafted for a pass. With the costs of both this is a time, and over an
 
     speedup = tokens x seconds of a plain pass / the least time of all numbers of tokens drafted
 
-The number is one for all these answers, the one that suits them best, as a service finds it by itself. It is at least
-1: drafts that slow the target down are compared by how much.
+The number is one for all these answers, the one that suits them best, as a service finds it by itself. At least one
+token is drafted for every pass, so that drafts which slow the target down can be compared, too.
 """
 
 from __future__ import annotations

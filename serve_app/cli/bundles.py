@@ -160,9 +160,9 @@ def shadow(
     Example: `taskspec bundles shadow 81cb1f890ca658e1 --config mine.yaml --since 7d`
 
     With --json an object: `candidate`, `against` (null: no bundle is live), `verdict`, `judged_by`,
-    `num_speculative_tokens`, `found` (answers in the period), `skipped`, `all` and, by name, `tasks`: the `answers`, for
-    `speedup`, `acceptance_rate` and `tokens_per_pass` the `candidate`, `against` and `difference` with `low` and `high`,
-    and `measured_by_the_service`.
+    `num_speculative_tokens`, `found` (answers in the period), `skipped`, `all` and, by name, `tasks`. These two have
+    `answers`, for `speedup`, `acceptance_rate` and `tokens_per_pass` the `candidate`, `against` and `difference` with
+    `low` and `high`, and `measured_by_the_service`.
     """
     from serve_app.cli import shadow as work
     from serve_app.config import load_config
