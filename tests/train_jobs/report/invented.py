@@ -112,7 +112,8 @@ def _speedup(rate: float) -> float:
 
 
 def _difference(rate: float, other: float, half: float) -> Difference:
-    return Difference(rate - other, rate - other - half, rate - other + 0.9 * half)
+    gain = _speedup(rate) / _speedup(other) - 1
+    return Difference(gain, gain - half, gain + 0.9 * half)
 
 
 def _served(temperature: float, rate: float, tokens: float) -> dict[str, float]:
