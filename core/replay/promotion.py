@@ -57,7 +57,7 @@ def promote(candidates: Mapping[str, Sequence[AcceptanceCounts]], prompts: Seque
     """Compare the candidates in order: the first holds the slot until a later one beats it.
 
     To beat the holder, the whole interval of the gain in speedup must lie above 0 (paired bootstrap by prompt).
-    So the draft in service comes first. Raises ValueError without records.
+    So the draft in service comes first. All counts have times. Raises ValueError without records.
     """
     (holder, *challengers), reasons = candidates, list[str]()
     count = len(set(prompts))
