@@ -14,11 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-Figure = Literal["acceptance_rate", "tokens_per_pass"]
-_COUNTS: dict[Figure, tuple[str, str]] = {
-    "acceptance_rate": ("accepted", "proposed"),
-    "tokens_per_pass": ("tokens", "passes"),
-}
+Figure = Literal["speedup", "acceptance_rate", "tokens_per_pass"]
 CONFIDENCE = 0.95
 _DRAWS = 10_000
 _DRAWS_AT_ONCE = 500  # bounds the memory
@@ -35,6 +31,16 @@ class Counts(Protocol):
     def proposed(self) -> int: ...
     @property
     def accepted(self) -> int: ...
+    @property
+    def times(self) -> Sequence[float]: ...
+
+
+# Numerator and denominators by record. The figure of several records is a ratio of sums, over the least denominator.
+_TERMS: dict[Figure, Callable[[Counts], Sequence[float]]] = {
+    "speedup": lambda counts: (counts.tokens, *counts.times),
+    "acceptance_rate": lambda counts: (counts.accepted, counts.proposed),
+    "tokens_per_pass": lambda counts: (counts.tokens, counts.passes),
+}
 
 
 class Estimate(NamedTuple):
@@ -59,7 +65,10 @@ def estimate(count: int, figure: Callable[[Array], Array], seed: int = 0) -> Est
 
 
 class Difference(NamedTuple):
-    """The difference in a figure between candidate and baseline, and its 95 % interval by prompt."""
+    """The difference in a figure between candidate and baseline, and its 95 % interval by prompt.
+
+    Of speedups it is the gain as a share of the baseline's.
+    """
 
     difference: float
     low: float
@@ -98,20 +107,26 @@ def compare(
     if not prompts:
         raise ValueError("there is nothing to compare: no records")
     ours, theirs = _sums(candidate, prompts, figure), _sums(baseline, prompts, figure)
-    return Difference(*estimate(len(ours), lambda counts: _ratio(counts @ ours) - _ratio(counts @ theirs), seed))
+    less = _gain if figure == "speedup" else np.subtract
+    difference = estimate(len(ours), lambda counts: less(_ratio(counts @ ours), _ratio(counts @ theirs)), seed)
+    return Difference(*difference)
 
 
 def _sums(records: Sequence[Counts], prompts: Sequence[Hashable], figure: Figure) -> Array:
-    """Numerator and denominator of the figure by prompt: [prompts, 2]."""
-    above, below = _COUNTS[figure]
-    by_prompt: dict[Hashable, list[float]] = {}
+    """Numerator and denominators of the figure by prompt: [prompts, 1 + denominators]."""
+    by_prompt: dict[Hashable, list[Sequence[float]]] = {}
     for record, prompt in zip(records, prompts, strict=True):
-        sums = by_prompt.setdefault(prompt, [0.0, 0.0])
-        sums[0] += getattr(record, above)
-        sums[1] += getattr(record, below)
-    return np.array(list(by_prompt.values()))
+        by_prompt.setdefault(prompt, []).append(_TERMS[figure](record))
+    return np.array([np.sum(terms, 0) for terms in by_prompt.values()], np.float64)
+
+
+def _gain(ours: Array, theirs: Array) -> Array:
+    gain: Array = np.divide(ours - theirs, theirs, out=np.zeros(len(ours)), where=theirs > 0)
+    return gain
 
 
 def _ratio(sums: Array) -> Array:
     # a sample in which nothing was proposed counts as 0 for both sides
-    return np.divide(sums[:, 0], sums[:, 1], out=np.zeros(len(sums)), where=sums[:, 1] > 0)
+    least = sums[:, 1:].min(1)
+    ratio: Array = np.divide(sums[:, 0], least, out=np.zeros(len(sums)), where=least > 0)
+    return ratio

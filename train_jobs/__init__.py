@@ -7,7 +7,7 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     work              the work directory: results of stages, each tied to its inputs           -
     report            the HTML page made from the figures of a retraining                      work
     prompts           prompts from files or traces, their splits; the router's prompts         work
-    drafts            which drafts are trained, and their scores                               cluster, work
+    drafts            which drafts are trained, what they cost, and their scores               cluster, work
     stages            one file per stage of a retraining                                       those above
     retrain           the stages in order; `taskspec draft make`                               those above but prompts
     watch             `taskspec retrain --watch`: when to retrain                              cluster, work, stages,

@@ -62,7 +62,9 @@ class CollectConfig(StageSection):
         None, ge=1, description="files: the first so many prompts of each; traces: the last so many answers"
     )
     traces: Path | None = Field(None, description="trace directory of a service or of `taskspec traces import`")
-    effect: float = Field(0.02, gt=0, lt=1, description="least gain in acceptance that a task should be able to show")
+    effect: float = Field(
+        0.02, gt=0, lt=1, description="least gain in tokens a second, a share, that a task should be able to show"
+    )
     held_out_share: float | None = Field(
         None, gt=0, lt=1, description="share of held-out prompts; follows from `effect` if absent"
     )

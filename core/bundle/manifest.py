@@ -17,7 +17,7 @@ from core.atomic_files import replace
 from core.bundle.blobs import Digest, Files, Problem
 from core.errors import ConfigError
 
-_ADDED = ("acceptance", "evidence", "centroids")  # no part of the version while empty: older bundles lack them
+_ADDED = ("acceptance", "evidence", "centroids", "costs")  # no part of the version while empty: older bundles lack them
 _VERSION_LENGTH = 16  # hex digits
 _VERSION = re.compile(f"[0-9a-f]{{{_VERSION_LENGTH}}}")
 _log = logging.getLogger(__name__)
@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 class Slot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The draft that serves a task: the digest of its part, or None for the draft without an adapter; and the reason.
 
-    `decision` names the promoted candidate, such as `task`, `general` or `live`; `scores` has a figure per candidate.
+    `decision` names the promoted candidate, such as `task`, `general` or `live`; `scores` has the speedup of each
+    candidate on held-out prompts (`core.replay.speed`).
     """
 
     part: Digest | None
@@ -36,7 +37,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What retrainings have seen of a task: the gain in acceptance_rate of its draft over the best single draft.
+    """What retrainings have seen of a task: the gain in speedup of its draft over the best single draft, as a share.
 
     `looks` counts the retrainings, `prompts` the held-out prompts of all of them.
     """
@@ -47,6 +48,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     looks: int = 1
 
 
+class MeasuredCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds that a retraining measured where it ran: what speedups are computed with.
+
+    `passes` are of the target over 1, 2, ... rows; `tokens` are of a drafted one, by the draft's shape
+    (`core.replay.speed.draft_shape`).
+    """
+
+    passes: tuple[float, ...]
+    tokens: dict[str, float]
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A bundle. `version` is the hash of all other fields except `created`, the time of its first publication.
 
@@ -54,7 +66,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     adapter whose configuration names another part is for that model, else for `draft`. `controls` are drafts that the
     promoted ones were compared with; they serve no task. `acceptance` has, by slot and task, the acceptance_rate of the
     slot's draft on held-out prompts of the task, `general` standing for all. Later retrainings add to `evidence`, and
-    recognise the tasks by the part `centroids` (`core.tasks.identity`).
+    recognise the tasks by the part `centroids` (`core.tasks.identity`). Bundles of earlier versions have no `costs`:
+    their scores and evidence are of acceptance_rate.
     """
 
     version: str
@@ -68,6 +81,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     acceptance: dict[str, dict[str, float]] = {}
     evidence: dict[str, Evidence] = {}
     centroids: Digest | None = None
+    costs: MeasuredCosts | None = None
     parts: dict[Digest, Files]
 
 

@@ -30,6 +30,7 @@ from core.bundle.blobs import Problem, base_part, problems, store_blob
 from core.bundle.manifest import (
     Evidence,
     Manifest,
+    MeasuredCosts,
     Slot,
     read_history,
     read_manifest,
@@ -117,6 +118,7 @@ def publish(
     acceptance: Mapping[str, Mapping[str, float]] | None = None,
     evidence: Mapping[str, Evidence] | None = None,
     centroids: Path | None = None,
+    costs: MeasuredCosts | None = None,
     live: bool = True,
 ) -> Manifest:
     """Store the parts, write the manifest, and make it live if asked. The same content gives the same version.
@@ -145,6 +147,7 @@ def publish(
             acceptance={slot: dict(rates) for slot, rates in (acceptance or {}).items()},
             evidence=dict(evidence or {}),
             centroids=digests[centroids],
+            costs=costs,
             parts=parts,
         )
         published = _stored(root, manifest)

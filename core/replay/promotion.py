@@ -1,4 +1,7 @@
-"""Promotion: the choice of a slot's draft among candidates, by acceptance on the same held-out records.
+"""Promotion: the choice of a slot's draft among candidates, by speedup on the same held-out records.
+
+A cheap draft may beat a better guesser (`core.replay.speed`). Between drafts that cost the same, replay decides alone.
+A gain is a share of the other's speedup, so that gains with other costs, in other tasks and retrainings, are alike.
 
 The general slot gets the best single draft: candidates in turn, by a paired bootstrap (`promote`). A task's adapter
 must then be better than that draft. Tasks are judged together (`promote_tasks`): gains of different tasks are of one
@@ -53,18 +56,17 @@ class Posterior(NamedTuple):
 def promote(candidates: Mapping[str, Sequence[AcceptanceCounts]], prompts: Sequence[Hashable]) -> Promotion:
     """Compare the candidates in order: the first holds the slot until a later one beats it.
 
-    To beat the holder, the whole interval of the difference in acceptance_rate must lie above 0 (paired bootstrap by
-    prompt). So the draft in service comes first, and the one that costs most to serve last. Raises ValueError without
-    records.
+    To beat the holder, the whole interval of the gain in speedup must lie above 0 (paired bootstrap by prompt).
+    So the draft in service comes first. All counts have times. Raises ValueError without records.
     """
     (holder, *challengers), reasons = candidates, list[str]()
     count = len(set(prompts))
     for name in challengers:
-        difference = compare(candidates[name], candidates[holder], prompts)
+        difference = compare(candidates[name], candidates[holder], prompts, "speedup")
         reasons.append(f"{name} {_against(difference, count)} {holder}")
         if difference.better:
             holder = name
-    return Promotion(holder, f"on {count} prompts: " + "; ".join(reasons) if reasons else "the only candidate")
+    return Promotion(holder, f"{_on(count)}: " + "; ".join(reasons) if reasons else "the only candidate")
 
 
 def evidence(
@@ -73,11 +75,11 @@ def evidence(
     prompts: Sequence[Hashable],
     earlier: Evidence | None = None,
 ) -> Evidence:
-    """What these records say of the gain in acceptance_rate, weighted together with earlier evidence by precision.
+    """What these records say of the gain in speedup, weighted together with earlier evidence by precision.
 
     Raises ValueError without records.
     """
-    now = compare(candidate, holder, prompts)
+    now = compare(candidate, holder, prompts, "speedup")
     count = len(set(prompts))
     variance = max(((now.high - now.low) / _NORMAL_WIDTH) ** 2, _least_variance(count))
     if earlier is None:
@@ -139,18 +141,22 @@ def _promotion(evidence: Evidence, posterior: Posterior, holder: str) -> TaskPro
     error = (1 - CONFIDENCE) / (evidence.looks * (evidence.looks + 1))
     promoted = posterior.better >= 1 - error
     half = _STANDARD.inv_cdf(1 - error) * posterior.deviation
-    looks = "" if evidence.looks == 1 else f" in {evidence.looks} retrainings"
     reason = (
-        f"on {evidence.prompts} prompts{looks}: task {posterior.gain:+.3f} ({posterior.gain - half:+.3f} to "
-        f"{posterior.gain + half:+.3f}), {'better' if promoted else 'not better'} than {holder}, all tasks considered"
+        f"{_on(evidence.prompts, evidence.looks)}: task {posterior.gain:+.1%} ({posterior.gain - half:+.1%} to "
+        f"{posterior.gain + half:+.1%}), {'better' if promoted else 'not better'} than {holder}, all tasks considered"
     )
     if not promoted:
         reason += _needed(posterior.gain, math.sqrt(evidence.variance * evidence.prompts), error)
     return TaskPromotion(promoted, reason)
 
 
+def _on(count: int, looks: int = 1) -> str:
+    retrainings = "" if looks == 1 else f" in {looks} retrainings"
+    return f"tokens a second on {count} prompts{retrainings}"
+
+
 def _against(difference: Difference, count: int) -> str:
-    interval = f"{difference.difference:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})"
+    interval = f"{difference.difference:+.1%} ({difference.low:+.1%} to {difference.high:+.1%})"
     if difference.better:
         return f"{interval}, better than"
     spread = (difference.high - difference.low) / _NORMAL_WIDTH * math.sqrt(count)
@@ -160,4 +166,4 @@ def _against(difference: Difference, count: int) -> str:
 def _needed(gain: float, spread: float, error: float) -> str:
     if gain <= 0:
         return ""
-    return f"; to show {gain:+.3f} would take {prompts_needed(gain, spread=max(spread, 1e-6), error=error)} prompts"
+    return f"; to show {gain:+.1%} would take {prompts_needed(gain, spread=max(spread, 1e-6), error=error)} prompts"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from core.model.base import Model, Rows, drawable_ids
+from core.replay.speed import DraftCosts
 from core.sampling.gumbel import Ids
 from core.sampling.sampler import GeneratedCounts, Sampling, sample
 from core.traces.record import Record
@@ -34,13 +35,16 @@ class Terms(NamedTuple):
 class AcceptanceCounts(NamedTuple):
     """Counts of speculative decoding over one record, or summed over several.
 
-    `tokens` were committed in `passes` target passes, plain ones included, the prefill and its token excluded.
+    `tokens` were committed in `passes` target passes, plain ones included, the prefill and its token excluded. `times`
+    has, in plain passes, how long they take with 1, 2, ... tokens drafted for every pass; it is empty if the draft's
+    costs are not known. The other counts are those with as many tokens as the terms allow.
     """
 
     tokens: int = 0
     passes: int = 0
     proposed: int = 0
     accepted: int = 0
+    times: tuple[float, ...] = ()
 
     @property
     def acceptance_rate(self) -> float:
@@ -52,24 +56,54 @@ class AcceptanceCounts(NamedTuple):
         """Tokens per target pass; 1, as without a draft, if there was no pass."""
         return self.tokens / self.passes if self.passes else 1.0
 
+    @property
+    def speedup(self) -> float:
+        """Tokens a second in times plain decoding, with the number of drafted tokens that is best for all.
+
+        It is 1 if there was no pass.
+        """
+        return self.tokens / min(self.times) if self.passes else 1.0
+
+    @property
+    def length(self) -> int:
+        """The number of drafted tokens that `speedup` is of."""
+        return 1 + self.times.index(min(self.times))
+
 
 def total(acceptances: Iterable[AcceptanceCounts]) -> AcceptanceCounts:
     """The sum, field by field."""
-    return AcceptanceCounts(*map(sum, zip(AcceptanceCounts(), *acceptances, strict=True)))
+    rows = list(acceptances)
+    return AcceptanceCounts(
+        sum(counts.tokens for counts in rows),
+        sum(counts.passes for counts in rows),
+        sum(counts.proposed for counts in rows),
+        sum(counts.accepted for counts in rows),
+        tuple(map(sum, zip(*(counts.times for counts in rows), strict=True))),
+    )
 
 
-def score_draft(model: Model, records: Sequence[Record], terms: Terms) -> list[AcceptanceCounts]:
+def score_draft(
+    model: Model, records: Sequence[Record], terms: Terms, costs: DraftCosts | None = None
+) -> list[AcceptanceCounts]:
     """Counts of `model` as a serial draft, one entry per record.
 
     The model needs pages for one session of its context.
     """
-    return score(session_forward(model), model.context, drawable_ids(model.head_ids, terms.num_valid), records, terms)
+    ids = drawable_ids(model.head_ids, terms.num_valid)
+    return score(session_forward(model), model.context, ids, records, terms, costs)
 
 
-def score(forward: Forward, context: int, ids: Ids, records: Sequence[Record], terms: Terms) -> list[AcceptanceCounts]:
+def score(
+    forward: Forward,
+    context: int,
+    ids: Ids,
+    records: Sequence[Record],
+    terms: Terms,
+    costs: DraftCosts | None = None,
+) -> list[AcceptanceCounts]:
     """Counts of a draft of this `context`, whose logits have a column for each of `ids`; see `score_draft`."""
-    logits = (output_logits(record, forward, context) for record in records)
-    return [replay(hits_among(ids, record, row), record, terms) for record, row in zip(records, logits, strict=True)]
+    hits = (hits_among(ids, record, output_logits(record, forward, context)) for record in records)
+    return [replay(hit, record, terms, costs) for record, hit in zip(records, hits, strict=True)]
 
 
 @torch.inference_mode()
@@ -95,13 +129,27 @@ def hits_among(ids: Ids, record: Record, logits: torch.Tensor) -> list[bool]:
     return [token == actual for token, actual in zip(samples, record.output_ids, strict=True)]
 
 
-def replay(hit: Sequence[bool], record: Record, terms: Terms) -> AcceptanceCounts:
-    """Counts for a draft that proposes as many tokens as the commit rule allows after every commit."""
+def replay(hit: Sequence[bool], record: Record, terms: Terms, costs: DraftCosts | None = None) -> AcceptanceCounts:
+    """Counts for a draft that proposes as many tokens as the commit rule allows after every commit.
+
+    With `costs` they have the times of all numbers of tokens up to that of the terms.
+    """
+    counts = _replay(hit, record, terms, terms.num_speculative_tokens)
+    if costs is None:
+        return counts
+    times = list[float]()
+    for length in range(1, terms.num_speculative_tokens + 1):
+        shorter = _replay(hit, record, terms, length)
+        times.append(costs.time(length, shorter.passes, shorter.proposed))
+    return counts._replace(times=tuple(times))
+
+
+def _replay(hit: Sequence[bool], record: Record, terms: Terms, length: int) -> AcceptanceCounts:
     whole = min(record.params.max_tokens, terms.context - record.prompt_length)
     committed = passes = proposed = accepted = 0
     committed += 1  # by the prefill
     while committed < len(hit):
-        proposals = max(0, min(terms.num_speculative_tokens, whole - committed - 1))
+        proposals = max(0, min(length, whole - committed - 1))
         run = sum(takewhile(bool, hit[committed : committed + proposals]))
         passes += 1
         proposed += proposals

@@ -2,8 +2,11 @@
 
 The answers of a service do not depend on its drafts. So any bundle can be replayed on them exactly, without a pass of
 the target (`core.replay.replay`). A prompt goes to the draft that a service with this bundle begins with. It
-proposes serially and always as many tokens. What a service does besides is not replayed: moves to another draft within
-an answer, lookup, and drafting less where that pays.
+proposes serially and always as many tokens: as many as the service may draft for acceptance and passes, as many as are
+best for speed. What a service does besides is not replayed: moves to another draft within an answer, lookup, and
+drafting less where that pays.
+
+Speed takes costs, which the retraining that made a bundle has measured and noted in its manifest.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Self, get_args
 
 from core.bundle.manifest import Manifest
@@ -24,11 +28,12 @@ from core.errors import ConfigError
 from core.model.base import Model
 from core.policy.rerouting import AnswerRoute, RoutingTable
 from core.replay.replay import AcceptanceCounts, Terms, score_draft
+from core.replay.speed import DraftCosts, draft_shape
 from core.tasks.classifier import TaskClassifier
 from core.traces.reservoir import Reservoir
 from core.traces.store import Trace, TraceStore
 
-FIGURES: tuple[Figure, ...] = get_args(Figure)
+FIGURES: tuple[Figure, ...] = get_args(Figure)  # the first that is known decides
 Verdict = Literal["better", "worse", "not distinguishable"]
 Load = Callable[[Path | None], Model]  # the draft in a directory, None for the un-adapted one; pages for one context
 OnReplay = Callable[[int], None]
@@ -98,7 +103,7 @@ class ServedCounts(NamedTuple):
 
 
 class TaskComparison(NamedTuple):
-    """The answers to prompts of one task; `task` is None for all."""
+    """The answers to prompts of one task; `task` is None for all. Without costs there is no speedup among `figures`."""
 
     task: str | None
     answers: int
@@ -106,9 +111,14 @@ class TaskComparison(NamedTuple):
     measured: ServedCounts
 
     @property
+    def judged_by(self) -> Figure:
+        """The speedup, as in a retraining; the acceptance_rate where no costs are known."""
+        return next(iter(self.figures))
+
+    @property
     def verdict(self) -> Verdict:
-        """What the difference in acceptance_rate shows of the candidate, as in a retraining."""
-        difference = self.figures["acceptance_rate"].difference
+        """What the difference in this figure shows of the candidate."""
+        difference = self.figures[self.judged_by].difference
         if difference.better:
             return "better"
         return "worse" if difference.worse else "not distinguishable"
@@ -168,20 +178,34 @@ def shadow(
     terms: Terms,
     load: Load,
     on_replay: OnReplay | None = None,
+    costs: Mapping[Path | None, DraftCosts] = MappingProxyType({}),
 ) -> Shadow:
-    """Compare two bundles on traces, at least one.
+    """Compare two bundles on traces, at least one; by speedup if the `costs` of all drafts are known.
 
     `on_replay` is called with the number of replays done, of two for each trace.
     """
     length = terms.num_speculative_tokens
     ours, theirs = ([side.route(trace.prompt_ids, length) for trace in traces] for side in (candidate, against))
     drafts = [[route.draft for route in routes] for routes in (ours, theirs)]
-    answers = list(zip(traces, *replayed(drafts, traces, terms, load, on_replay), strict=True))
+    answers = list(zip(traces, *replayed(drafts, traces, terms, load, on_replay, costs), strict=True))
     by_task: dict[str, list[_Answer]] = {}
     for route, answer in zip(ours, answers, strict=True):
         by_task.setdefault(route.task, []).append(answer)
     commonest = sorted(by_task, key=lambda task: -len(by_task[task]))
-    return Shadow(_part(None, answers), [_part(task, by_task[task]) for task in commonest])
+    figures = FIGURES if costs else FIGURES[1:]
+    return Shadow(_part(None, answers, figures), [_part(task, by_task[task], figures) for task in commonest])
+
+
+def known_costs(
+    drafts: Iterable[Path | None], unadapted: Path | str, manifests: Iterable[Manifest]
+) -> dict[Path | None, DraftCosts]:
+    """The costs of drafts, by the first manifest that knows those of all their shapes; empty if none does."""
+    shapes = {directory: draft_shape(directory, unadapted) for directory in drafts}
+    for manifest in manifests:
+        costs = manifest.costs
+        if costs is not None and costs.tokens.keys() >= set(shapes.values()):
+            return {directory: DraftCosts.of(costs, shape) for directory, shape in shapes.items()}
+    return {}
 
 
 def replayed(
@@ -190,6 +214,7 @@ def replayed(
     terms: Terms,
     load: Load,
     on_replay: OnReplay | None = None,
+    costs: Mapping[Path | None, DraftCosts] = MappingProxyType({}),
 ) -> tuple[list[AcceptanceCounts], ...]:
     """For every side the counts of its drafts, one for each trace.
 
@@ -204,7 +229,7 @@ def replayed(
             users = [counts for counts, drafts in pairs if drafts[number] == directory]
             if not users:
                 continue
-            [scored] = score_draft(model, [trace], terms)
+            [scored] = score_draft(model, [trace], terms, costs.get(directory))
             for counts in users:
                 counts[number] = scored
             done += len(users)
@@ -213,7 +238,7 @@ def replayed(
     return counts_by_side
 
 
-def _part(task: str | None, answers: Sequence[_Answer]) -> TaskComparison:
+def _part(task: str | None, answers: Sequence[_Answer], names: Sequence[Figure]) -> TaskComparison:
     traces, ours, theirs = zip(*answers, strict=True)
     prompts = [trace.prompt_ids for trace in traces]
     figures = {
@@ -222,7 +247,7 @@ def _part(task: str | None, answers: Sequence[_Answer]) -> TaskComparison:
             over_prompts(theirs, prompts, figure),
             compare(ours, theirs, prompts, figure),
         )
-        for figure in FIGURES
+        for figure in names
     }
     return TaskComparison(task, len(traces), figures, _measured(traces))
 

@@ -16,6 +16,7 @@ from core.model.draft_vocabulary import DraftVocabulary
 from core.model.tensor_views import as_tensor
 from core.replay import replay
 from core.replay.replay import AcceptanceCounts, Terms
+from core.replay.speed import DraftCosts
 from core.sampling.gumbel import gumbel, keys, num_ids
 from core.traces.record import Record
 
@@ -25,21 +26,25 @@ _SESSION = 0
 
 
 def score_vocabularies(
-    model: Model, vocabularies: Sequence[DraftVocabulary | None], records: Sequence[Record], terms: Terms
+    model: Model,
+    vocabularies: Sequence[DraftVocabulary | None],
+    records: Sequence[Record],
+    terms: Terms,
+    costs: Sequence[DraftCosts],
 ) -> list[list[AcceptanceCounts]]:
     """The counts that `score_draft` finds of `model` with each of the vocabularies; None is the model's own.
 
-    One pass over a record serves all of them. The model's head has all of their ids. It needs pages for one session of
-    its context.
+    `costs` are those of each. One pass over a record serves all of them. The model's head has all of their ids. It
+    needs pages for one session of its context.
     """
     forward = replay.session_forward(model)
     heads = [model.head_ids if cut is None else as_tensor(cut.ids).to(model.device) for cut in vocabularies]
     scores: list[list[AcceptanceCounts]] = [[] for _ in vocabularies]
     for record in records:
         logits = replay.output_logits(record, forward, model.context)
-        for head_ids, counts in zip(heads, scores, strict=True):
+        for head_ids, cost, counts in zip(heads, costs, scores, strict=True):
             hit = replay.hits_among(drawable_ids(head_ids, terms.num_valid), record, _of_ids(logits, model, head_ids))
-            counts.append(replay.replay(hit, record, terms))
+            counts.append(replay.replay(hit, record, terms, cost))
     return scores
 
 

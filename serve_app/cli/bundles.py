@@ -70,7 +70,8 @@ def show(version: Version, root: Root = BUNDLE_DIR, as_json: AsJson = False) -> 
 
     `decision` is the selected candidate: `task` (the task's own adapter), `base` (the draft, fitted to all prompts),
     `continued` (the base, trained on), `mixed` (one adapter of the base for all tasks), `general` (the un-adapted
-    draft) or `live` (what was served before).
+    draft) or `live` (what was served before). `scores` are tokens a second in times plain decoding, of each candidate
+    on held-out prompts; in bundles of earlier versions acceptance rates.
 
     Example: `taskspec bundles show 81cb1f890ca658e1 --root build/bundles`
 
@@ -83,10 +84,12 @@ def show(version: Version, root: Root = BUNDLE_DIR, as_json: AsJson = False) -> 
         _write(_plain(manifest))
         return
     _print(_facts(manifest))
-    table = _table("task", "decision", "part", "scores", "reason")
+    table = _table("task", "decision", "part", "scores", "acceptance", "reason")
     for task, slot in manifest.slots.items():
         scores = "\n".join(f"{name} {value:.3f}" for name, value in slot.scores.items())
-        table.add_row(task, slot.decision, _short(slot.part), scores, slot.reason)
+        acceptance = manifest.acceptance.get(task, {}).get(task)
+        rate = "" if acceptance is None else f"{acceptance:.3f}"
+        table.add_row(task, slot.decision, _short(slot.part), scores, rate, slot.reason)
     _print(table)
 
 
@@ -144,22 +147,22 @@ def shadow(
 ) -> None:
     """Replay what a service answered with the drafts of a bundle, and tell whether it is better than the live one.
 
-    Answers do not depend on drafts. So the acceptance that a bundle would have had on them is exact, and needs no pass
-    of the target: a quarter of a minute for 1,000 answers of the family. For answers that were held to a schema or to
-    calls it is an estimate, as their grammar is not kept. Each prompt goes to the slot that the service would begin
-    with, whose draft proposes `draft.num_speculative_tokens` for every pass. Both bundles are replayed on the same
-    answers. The candidate is better or worse if the 95 % interval of the difference in acceptance rate lies on
-    one side of 0. Tasks are those that the candidate's router tells.
-
-    Not replayed are moves to another draft within an answer, lookup, and drafting less where it does not pay. What the
-    service itself measured is therefore another figure, printed beside.
+    Answers do not depend on drafts. So what a bundle would have had accepted on them is exact, and needs no pass of the
+    target: a quarter of a minute for 1,000 answers of the family. For answers that were held to a schema or to calls it
+    is an estimate, as their grammar is not kept. Each prompt goes to the slot that the service would begin with, whose
+    draft proposes up to `draft.num_speculative_tokens` for every pass. Both bundles are replayed on the same answers.
+    The candidate is better or worse if the 95 % interval of the difference in speedup lies on one side of 0: tokens a
+    second in times plain decoding, one answer at a time, by costs that a bundle's retraining measured. Of bundles of
+    earlier versions acceptance decides. Tasks are those that the candidate's router tells. Not replayed are moves to
+    another draft within an answer, lookup, and drafting less where it does not pay. What the service itself measured is
+    therefore another figure, printed beside.
 
     Example: `taskspec bundles shadow 81cb1f890ca658e1 --config mine.yaml --since 7d`
 
-    With --json an object: `candidate`, `against` (null: no bundle is live), `verdict`, `num_speculative_tokens`,
-    `found` (answers in the period), `skipped`, `all` and, by name, `tasks`. Each of these has `answers`, for
-    `acceptance_rate` and `tokens_per_pass` the `candidate`, `against` and `difference` with `low` and `high`, and
-    `measured_by_the_service`.
+    With --json an object: `candidate`, `against` (null: no bundle is live), `verdict`, `judged_by`,
+    `num_speculative_tokens`, `found` (answers in the period), `skipped`, `all` and, by name, `tasks`. These two have
+    `answers`, for `speedup`, `acceptance_rate` and `tokens_per_pass` the `candidate`, `against` and `difference` with
+    `low` and `high`, and `measured_by_the_service`.
     """
     from serve_app.cli import shadow as work
     from serve_app.config import load_config

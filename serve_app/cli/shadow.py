@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from core.bundle.store import Bundle, open_live, open_version
-from core.confidence_intervals import Difference, Estimate
+from core.confidence_intervals import Difference, Estimate, Figure
 from core.errors import ConfigError
 from core.model.causal_lm import CausalLM, load_draft_model
 from core.model.config import ModelConfig
@@ -21,16 +21,19 @@ from core.model.loader import public_name, resolve
 from core.model_names import locate
 from core.replay import shadow as shadows
 from core.replay.replay import Terms
-from core.replay.shadow import FIGURES, ServedBundle, ServedCounts, Shadow, TaskComparison, TraceSample
+from core.replay.shadow import ServedBundle, ServedCounts, Shadow, TaskComparison, TraceSample
 from core.text.vocabulary import digest, same_id_map
 from core.traces.store import TraceStore
 from serve_app.config import ServiceConfig
 from serve_app.deployments.models.served_models import bundle_root
 from serve_app.terminal.progress import step
 
+_WITHOUT_COSTS = "Neither bundle knows what these drafts cost: acceptance decides, not speed.\n"
 _PERIOD = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
-_FORMATS = {"acceptance_rate": ".3f", "tokens_per_pass": ".2f"}
+_FORMATS: dict[Figure, str] = {"speedup": ".3f", "acceptance_rate": ".3f", "tokens_per_pass": ".2f"}
+_DIFFERENCES: dict[Figure, str] = {"speedup": "+.1%", "acceptance_rate": "+.3f", "tokens_per_pass": "+.2f"}
+_GAINS: dict[Figure, str] = {"speedup": "tokens a second", "acceptance_rate": "in acceptance rate"}
 
 
 class Replay(NamedTuple):
@@ -82,7 +85,10 @@ def compare(replay: Replay, console: Console) -> Comparison:
         )
     with step(console, "Replaying", "Replayed", 2 * len(sample.traces)) as shown:
         sides = ServedBundle.of(candidate), ServedBundle.of(against)
-        result = shadows.shadow(*sides, sample.traces, terms, partial(_load, config), shown.reach)
+        drafts = [directory for side in sides for directory in side.drafts.values()]
+        manifests = [bundle.manifest for bundle in (candidate, against) if bundle]
+        costs = shadows.known_costs(drafts, locate(config.draft.model), manifests)
+        result = shadows.shadow(*sides, sample.traces, terms, partial(_load, config), shown.reach, costs)
     return Comparison(replay.version, against.manifest.version if against else None, terms, sample, result)
 
 
@@ -90,23 +96,25 @@ def rows(result: Shadow) -> Iterator[tuple[str, ...]]:
     """Lines of a table: task, answers, figure, candidate, the other, difference; all answers are the last task."""
     for part in (*result.tasks, result.whole):
         name, answers = part.task or "all", f"{part.answers:,}"
-        for figure in FIGURES:
-            pair, form = part.figures[figure], _FORMATS[figure]
-            cells = _told(pair.candidate, form), _told(pair.against, form), _told(pair.difference, f"+{form}")
-            yield name, answers, figure.replace("_", " "), *cells
+        for figure, pair in part.figures.items():
+            form, difference = _FORMATS[figure], _told(pair.difference, _DIFFERENCES[figure])
+            pair_in_words = _told(pair.candidate, form), _told(pair.against, form)
+            yield name, answers, figure.replace("_", " "), *pair_in_words, difference
             name = answers = ""
 
 
 def sentences(comparison: Comparison, period: str) -> str:
     """What the table means, and what it is of."""
     sample, whole = comparison.sample, comparison.result.whole
-    gain = _told(whole.figures["acceptance_rate"].difference, "+.3f")
+    figure = whole.judged_by
+    gain = _told(whole.figures[figure].difference, _DIFFERENCES[figure])
     verdict = f"{whole.verdict} {'from' if whole.verdict == 'not distinguishable' else 'than'}"
     against = f"bundle {comparison.against}" if comparison.against else "the un-adapted draft"
     return (
-        f"Bundle {comparison.version} is {verdict} {against}: {gain} in acceptance rate.\n"
+        f"Bundle {comparison.version} is {verdict} {against}: {gain} {_GAINS[figure]}.\n"
         f"On {len(sample.traces):,} of {sample.matching:,} answers of the last {period}{_skipped(sample)}; "
         f"{comparison.terms.num_speculative_tokens} tokens drafted for every pass; intervals are 95 %.\n"
+        + _WITHOUT_COSTS * (figure != "speedup")
         + _measured_in_words(whole.measured)
     )
 
@@ -117,6 +125,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "candidate": comparison.version,
         "against": comparison.against,
         "verdict": comparison.result.whole.verdict,
+        "judged_by": comparison.result.whole.judged_by,
         "num_speculative_tokens": comparison.terms.num_speculative_tokens,
         "found": sample.matching,
         "skipped": {"foreign": sample.foreign, "incomplete": sample.incomplete, "unreadable_files": sample.unreadable},

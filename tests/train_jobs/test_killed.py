@@ -53,7 +53,16 @@ def begun(finished: Retraining, directory: Path) -> Retraining:
     for part in ("collect", "partition", "align/base-seed-0", "align/drafts/base-seed-0"):
         shutil.copytree(finished.work / part, retraining.work / part)
     shutil.copy(finished.work / "align" / ".made-for", retraining.work / "align")
+    with_costs_of(finished, retraining)
     return retraining
+
+
+def with_costs_of(finished: Retraining, other: Retraining) -> None:
+    """What one has measured the other takes: its own would differ a little, and so would what a bundle says."""
+    evaluate = other.work / "evaluate"
+    evaluate.mkdir(parents=True)
+    for part in (".made-for", "costs.json"):
+        shutil.copy(finished.work / "evaluate" / part, evaluate)
 
 
 def test_killed_inside_align_between_stages_and_inside_publish(
@@ -87,6 +96,7 @@ def test_killed_at_ten_random_moments(finished: Retraining, tmp_path: Path, monk
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     killed, moments = Retraining(tmp_path, as_short_as_can_be(tmp_path)), random.Random(7)
+    with_costs_of(finished, killed)
     for _ in range(10):
         moment = time.monotonic() + moments.uniform(4.0, 30.0)
         killed_when(killed, tmp_path, lambda moment=moment: time.monotonic() >= moment)  # type: ignore[misc]

@@ -152,8 +152,8 @@ class Commands:
         The YAML is that of a retraining: its `target` answers the prompts of its `collect`, and its `draft` is the
         directory to write. The draft keeps a few of the target's layers, the first and the last among them, and the
         head's rows of the tokens that the answers use; with `make: {width: 256}` it is a narrow copy instead. What
-        neither the options nor `make` give is chosen by short trials: the shape with the most expected tokens a second,
-        from costs measured here. The last table shows what a token costs beside a pass of the target, and how much is
+        neither the options nor `make` give is chosen by short trials: the shape with the most tokens a second, from
+        costs measured here. The last table shows what a token costs beside a pass of the target, and how much is
         accepted.
 
         Example: `taskspec draft make --config train_jobs/configs/smollm2.yaml --layers 2 --vocabulary 4096`
@@ -169,9 +169,11 @@ class Commands:
             from train_jobs.retrain.make_draft import make_draft
 
             draft = make_draft(settings, console)
-        accepted, tokens = draft.held_out.acceptance_rate, draft.held_out.tokens_per_pass
+        counts = draft.promise.counts
+        speed = f"{counts.speedup:.2f} times plain decoding with {counts.length} drafted at once"
+        accepted = f"{counts.acceptance_rate:.3f} accepted, {counts.tokens_per_pass:.2f} tokens per target pass"
         print_line(console, f"The draft is in {draft.directory}")
-        print_line(console, f"On held-out answers {accepted:.3f} accepted, {tokens:.2f} tokens per target pass")
+        print_line(console, f"On held-out answers {speed}; {accepted}")
 
     def import_traces(
         self,

@@ -1,8 +1,7 @@
-"""The models of a retraining, loaded to run: its target, drafts, and what a pass of the target costs here."""
+"""The models of a retraining, loaded to run: its target and drafts."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import torch
@@ -10,7 +9,6 @@ import torch
 from core.model.base import Model
 from core.model.causal_lm import load_draft_model, load_model
 from core.model.draft_vocabulary import DraftVocabulary
-from core.policy.cost_model import PassCosts, profile
 from train_jobs.config import RetrainConfig
 from train_jobs.work.models import model_directory, pages
 
@@ -36,10 +34,3 @@ def load_draft(
         vocabulary=vocabulary,
         target=model_directory(config.target.model),
     )
-
-
-def target_costs(config: RetrainConfig) -> PassCosts:
-    """Measured here and now."""
-    costs = PassCosts()
-    profile(load_target(config), time.perf_counter, costs)
-    return costs

@@ -79,7 +79,7 @@ def unanswered(
 
 
 def held_out_per_task(effect: float) -> int:
-    """Held-out prompts of a task, so that the prompts which decide can show this gain in acceptance."""
+    """Held-out prompts of a task, so that the prompts which decide can show this gain in tokens a second."""
     return len(HELD_OUT) * prompts_needed(effect)
 
 

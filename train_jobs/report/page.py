@@ -44,7 +44,8 @@ def _page(findings: Findings, images: dict[str, bytes]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters |= {name: getattr(wording, name) for name in ("duration", "signed", "listed", "counted", "change")}
+    names = ("duration", "gain", "listed", "counted", "change", "costs_in_words")
+    pages.filters |= {name: getattr(wording, name) for name in names}
     return pages.get_template(_TEMPLATE).render(
         found=findings,
         tasks=[slot for slot in findings.slots if slot.task != _ALL],

@@ -48,7 +48,7 @@ def _drafts(slots: Sequence[SlotFindings], labels: dict[str, str]) -> bytes | No
         axes.set_yticks(centres, ["all prompts" if slot.task == ALL else labels[slot.task] for slot in slots])
         _beside(axes, (1.0, -1.7), "serves", FAINT)
         axes.set_ylim(len(slots) * block - 0.8, -1.2)
-        axes.set_xlabel("acceptance rate on test prompts")
+        axes.set_xlabel("tokens a second, times plain decoding, on test prompts")
         axes.locator_params(axis="x", nbins=6)
         axes.grid(axis="x")
         axes.set_axisbelow(True)
@@ -64,9 +64,9 @@ def _draw_slot(axes: Axes, slot: SlotFindings, rows: Sequence[str], top: int) ->
     general = pooled.get("general")
     if general is not None:
         extent = [top - 0.55, top + len(rows) - 0.45]
-        axes.plot([general.acceptance_rate] * 2, extent, color=COLOURS["general"], linewidth=1.6)
+        axes.plot([general.speedup] * 2, extent, color=COLOURS["general"], linewidth=1.6)
     for place, kind in enumerate(rows, top):
-        seeds = [draft.acceptance_rate for draft in slot.candidates if draft.name == kind and draft.seed is not None]
+        seeds = [draft.speedup for draft in slot.candidates if draft.name == kind and draft.seed is not None]
         if len(seeds) > 1:
             axes.plot(seeds, [place] * len(seeds), "|", color=COLOURS[kind], markersize=6, alpha=0.55)
         if kind in pooled:
@@ -89,12 +89,12 @@ def _beside(axes: Axes, place: tuple[float, float], text: str, colour: str) -> N
 
 
 def _draw_draft(axes: Axes, draft: Pooled, general: Pooled | None, place: int) -> None:
-    """The acceptance of a draft, and the interval of its difference to general, drawn around general."""
+    """The speedup of a draft, and the interval of its difference to general, drawn around general."""
     colour = COLOURS[draft.name]
     if general is not None and draft.versus_general is not None:
-        ends = [general.acceptance_rate + end for end in (draft.versus_general.low, draft.versus_general.high)]
+        ends = [general.speedup * (1 + end) for end in (draft.versus_general.low, draft.versus_general.high)]
         axes.plot(ends, [place, place], color=colour, linewidth=1.2)
-    axes.plot(draft.acceptance_rate, place, MARKS[draft.name], color=colour, markersize=4.6)
+    axes.plot(draft.speedup, place, MARKS[draft.name], color=colour, markersize=4.6)
 
 
 def _handle(kind: str) -> Line2D:
@@ -107,13 +107,13 @@ def _served(served: Sequence[PublishedFigures]) -> bytes | None:
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         for row, figures in enumerate(served):
-            before, after = figures.general_tokens_per_pass, figures.tokens_per_pass
+            before, after = figures.general_speedup, figures.speedup
             axes.plot([before, after], [row, row], color=RULE, linewidth=2.5, zorder=1)
             _draw_end(axes, before, row, COLOURS["general"], on_left=before <= after, word="general ", first=row == 0)
             _draw_end(axes, after, row, INK, on_left=before > after, word=" published", first=row == 0)
         axes.set_yticks(range(len(served)), [f"temperature {figures.temperature:g}" for figures in served])
         axes.set_ylim(len(served) - 0.5, -0.5)
-        axes.set_xlabel("tokens per target pass")
+        axes.set_xlabel("tokens a second, times plain decoding")
         axes.margins(x=0.3)
         bare(axes, "left")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.bundle.manifest import MeasuredCosts
+from core.replay.replay import NUM_SPECULATIVE_TOKENS
 from core.tasks.identity import TaskChange
 
 _CHANGES = {
@@ -15,6 +17,7 @@ _CHANGES = {
 }
 
 _MINUTE, _HOUR = 60, 3600
+_ROWS = 1 + NUM_SPECULATIVE_TOKENS  # of the largest pass in a replay
 
 
 def duration(seconds: float) -> str:
@@ -30,9 +33,9 @@ def duration(seconds: float) -> str:
     return f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
 
 
-def signed(value: float, digits: int = 3) -> str:
-    """The value with its sign; the minus is as wide as the plus."""
-    return f"{value:+.{digits}f}".replace("-", "\u2212")
+def gain(share: float) -> str:
+    """Such as `+2.8 %`; the minus is as wide as the plus."""
+    return f"{100 * share:+.1f} %".replace("-", "\u2212")
 
 
 def listed(words: Sequence[object]) -> str:
@@ -44,6 +47,17 @@ def listed(words: Sequence[object]) -> str:
 def change(task_change: TaskChange) -> str:
     """Such as `protons-moles split off from mass-acid`."""
     return _CHANGES[task_change.what].format(before=task_change.before, after=task_change.after)
+
+
+def costs_in_words(costs: MeasuredCosts) -> str:
+    """What this retraining measured, and that the machine which serves may differ."""
+    plain, largest = costs.passes[0], costs.passes[_ROWS - 1]
+    tokens = listed([f"{1e3 * seconds:.3g}" for seconds in sorted(set(costs.tokens.values()))])
+    return (
+        f"This retraining measured them where it ran: {1e3 * plain:.3g} ms for a plain pass, {largest / plain:.2f} "
+        f"times that for one over {_ROWS} rows, {tokens} ms for a token of the drafts. A service on another machine "
+        "has other costs."
+    )
 
 
 def counted(count: int, word: str) -> str:

@@ -2,16 +2,14 @@
 
 The answers are those of the collect stage. Without a shape in the configuration, drafts of several numbers of layers
 are trained for a short while. Each is replayed with its head cut to several sizes, and the cost of every shape is
-measured beside the target's passes: the shape with the most expected tokens per second is trained in full.
+measured beside the target's passes: the shape with the most tokens a second (`core.replay.speed`) is trained in full.
 """
 
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -21,28 +19,29 @@ from rich.console import Console
 from rich.table import Table
 
 from core.atomic_files import ASIDE
+from core.bundle.manifest import MeasuredCosts
 from core.distill.draft_making import evenly, make_from_layers, make_narrow
 from core.errors import ConfigError
 from core.model.base import Model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, most_frequent
 from core.model_names import hub_id, locate
-from core.policy.cost_model import PassCosts
-from core.policy.rerouting import expected_tokens, token_rate
-from core.replay.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, score_draft, total
-from core.replay.vocabulary_size import score_vocabularies, seconds_per_token
+from core.replay.replay import AcceptanceCounts, score_draft, total
+from core.replay.speed import DraftCosts, draft_shape
+from core.replay.vocabulary_size import score_vocabularies
 from train_jobs.cluster.progress import Progress
 from train_jobs.config import RetrainConfig
-from train_jobs.drafts.loading import load_draft, target_costs
+from train_jobs.drafts.costs import pass_seconds, token_seconds
+from train_jobs.drafts.loading import load_draft
 from train_jobs.drafts.training_runs import TrainingRun
 from train_jobs.retrain.pipeline import exclusive, run_stage
 from train_jobs.stages import open_workspace
 from train_jobs.stages.align import fit_all
-from train_jobs.work.artefacts import FittedDrafts, read_json, write_json
+from train_jobs.work.artefacts import COSTS, FittedDrafts, read_json, write_json
 from train_jobs.work.in_memory import learns_in_memory
 from train_jobs.work.models import model_directory, replay_terms, target_tokenizer
 
-TRIED_LAYERS, TRIED_SIZES = (1, 2, 4), (2048, 4096, 8192)
+TRIED_LAYERS, TRIED_SIZES = (1, 2, 4), (1024, 2048, 4096, 8192, 16384)
 _MOST_RECORDS = 64  # replayed for each trial
 _EVALUATIONS = 10  # of a training run
 
@@ -56,14 +55,11 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What a shape costs and reached: seconds of a drafted token and of a target pass, acceptance_rate, tokens/s."""
+    """What a shape costs and reached: the cost of a drafted token in plain passes, and counts on held-out answers."""
 
     shape: Shape
-    seconds_per_token: float
-    pass_seconds: float
-    acceptance: float
-    length: int
-    tokens_per_second: float
+    token: float
+    counts: AcceptanceCounts
 
 
 class MadeDraft(msgspec.Struct, frozen=True):
@@ -71,7 +67,6 @@ class MadeDraft(msgspec.Struct, frozen=True):
 
     directory: Path
     promise: Promise
-    held_out: AcceptanceCounts
 
 
 def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
@@ -88,9 +83,14 @@ def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
     with exclusive(config.work), Progress(console, ("collect", "draft")) as progress:
         maker = DraftMaker(config, progress)
         promises = maker.trials() if None in (config.make.layers, config.make.vocabulary) else []
-        draft = maker.make(max(promises, key=lambda promise: promise.tokens_per_second).shape if promises else None)
+        draft = maker.make(quickest(promises).shape if promises else None)
     console.print(_table([*promises, draft.promise]))
     return draft
+
+
+def quickest(promises: Sequence[Promise]) -> Promise:
+    """The promise of most tokens a second, whatever is accepted."""
+    return max(promises, key=lambda promise: promise.counts.speedup)
 
 
 class DraftMaker:
@@ -111,10 +111,11 @@ class DraftMaker:
     def trials(self) -> list[Promise]:
         """The promise of every shape that the configuration leaves open.
 
-        Promises are kept: costs measured again would differ a little, and the same command might choose another shape.
+        Promises are kept, as costs are: measured again they would differ a little, and the same command might choose
+        another shape.
         """
         make = self._config.make
-        file = self._drafts.directory / f"trials-{make.layers}-{make.width}-{make.vocabulary}-{make.trial_steps}.json"
+        file = self._drafts.directory / f"promises-{make.layers}-{make.width}-{make.vocabulary}-{make.trial_steps}.json"
         if file.exists():
             return read_json(file, list[Promise])
         layers = [make.layers] if make.layers else [n for n in TRIED_LAYERS if n <= self._num_layers]
@@ -138,9 +139,9 @@ class DraftMaker:
         shutil.rmtree(destination, ignore_errors=True)
         aside.rename(destination)
         model = self._load(destination)
-        held_out = total(score_draft(model, self._work.traces("promotion"), self._terms))
-        seconds = seconds_per_token(model, self._terms.num_valid, time.perf_counter, sampled=True)
-        return MadeDraft(destination, self._promise(shape, seconds, held_out), held_out)
+        costs = self._costs(destination)
+        counts = total(score_draft(model, self._work.traces("promotion"), self._terms, costs))
+        return MadeDraft(destination, Promise(shape, costs.token, counts))
 
     def _fit(self, shapes: Sequence[Shape], steps: int, stage: str) -> list[TrainingRun]:
         runs = []
@@ -187,31 +188,27 @@ class DraftMaker:
         vocab_size = ModelConfig.load(self._target).vocab_size
         vocabularies = [DraftVocabulary.from_ids(self._ids(size), vocab_size) for size in sizes]
         records = self._work.traces("stop")[:_MOST_RECORDS]
-        whole = self._load(directory)
-        scores = score_vocabularies(whole, vocabularies, records, self._terms)
-        promises = []
-        for size, vocabulary, counts in zip(sizes, vocabularies, scores, strict=True):
-            model = self._load(directory, vocabulary)
-            seconds = seconds_per_token(model, self._terms.num_valid, time.perf_counter, sampled=True)
-            promises.append(self._promise(Shape(shape.layers, shape.width, size), seconds, total(counts)))
-        return promises
-
-    def _promise(self, shape: Shape, seconds: float, counts: AcceptanceCounts) -> Promise:
-        """At the length that brings the most tokens per second."""
-        costs, rate = self._costs, token_rate(counts.acceptance_rate)
-
-        def goodput(length: int) -> float:
-            return expected_tokens(rate, length) / (costs.seconds(1 + length) + length * seconds)
-
-        best = max(range(1, NUM_SPECULATIVE_TOKENS + 1), key=goodput)
-        return Promise(shape, seconds, costs.seconds(1), counts.acceptance_rate, best, goodput(best))
+        costs = [self._costs(directory, vocabulary) for vocabulary in vocabularies]
+        scores = score_vocabularies(self._load(directory), vocabularies, records, self._terms, costs)
+        return [
+            Promise(Shape(shape.layers, shape.width, size), cost.token, total(counts))
+            for size, cost, counts in zip(sizes, costs, scores, strict=True)
+        ]
 
     def _load(self, directory: Path, vocabulary: DraftVocabulary | None = None) -> Model:
         return load_draft(self._config, directory, vocabulary, torch.bfloat16)
 
-    @cached_property
-    def _costs(self) -> PassCosts:
-        return target_costs(self._config)
+    def _costs(self, directory: Path, vocabulary: DraftVocabulary | None = None) -> DraftCosts:
+        """Measured here, once for every shape of a draft, then kept."""
+        file, shape = self._drafts.directory / COSTS, draft_shape(directory, self._config.draft, vocabulary)
+        if not file.exists():
+            write_json(file, MeasuredCosts(passes=pass_seconds(self._config), tokens={}))
+        costs = read_json(file, MeasuredCosts)
+        if shape not in costs.tokens:
+            tokens = costs.tokens | {shape: token_seconds(self._config, directory, vocabulary)}
+            costs = msgspec.structs.replace(costs, tokens=tokens)
+            write_json(file, costs)
+        return DraftCosts.of(costs, shape)
 
     @property
     def _num_layers(self) -> int:
@@ -224,17 +221,17 @@ def _run_name(shape: Shape, steps: int) -> str:
 
 def _table(promises: Sequence[Promise]) -> Table:
     """One row per shape that was tried; the last one is the draft that was made."""
-    columns = ("layers", "width", "ids in the head", "cost of a token", "acceptance", "drafted at once", "gain")
-    table = Table(*columns, title="cost: of a target pass; gain: expected, times plain decoding, one stream")
+    columns = ("layers", "width", "ids in the head", "cost of a token", "acceptance", "drafted at once", "speed")
+    table = Table(*columns, title="cost: in target passes; speed: tokens a second, times plain decoding, one stream")
     for promise in promises:
         shape = promise.shape
         table.add_row(
             str(shape.layers),
             str(shape.width or "the target's"),
             str(shape.vocabulary),
-            f"{promise.seconds_per_token / promise.pass_seconds:.3f}",
-            f"{promise.acceptance:.3f}",
-            str(promise.length),
-            f"{promise.tokens_per_second * promise.pass_seconds:.2f}",
+            f"{promise.token:.3f}",
+            f"{promise.counts.acceptance_rate:.3f}",
+            str(promise.counts.length),
+            f"{promise.counts.speedup:.2f}",
         )
     return table

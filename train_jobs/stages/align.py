@@ -67,7 +67,8 @@ def live_drafts(work: Workspace) -> LiveDrafts:
         for slot, directory in slots.items()
         if is_adapter(directory) and adapted_model(directory, "") == (str(base) if fitted else "")
     }
-    return LiveDrafts(manifest.version, base, slots, adapters, manifest.evidence)
+    evidence = {} if manifest.costs is None else manifest.evidence  # earlier versions knew gains in acceptance alone
+    return LiveDrafts(manifest.version, base, slots, adapters, evidence)
 
 
 def _choose_ranks(work: Workspace, drafts: FittedDrafts) -> None:

@@ -1,6 +1,6 @@
 """Stage 5, evaluate: every candidate on held-out prompts, and the promotion of one of them for each slot.
 
-`core.replay.promotion` decides on the promotion split. The figures of the report come from the test split.
+`core.replay.promotion` decides on the promotion split, by speedup. The figures of the report come from the test split.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from core.replay.replay import AcceptanceCounts, total
 from train_jobs.cluster.progress import Progress
 from train_jobs.config import RetrainConfig
 from train_jobs.drafts.candidates import BASE, CONTINUED, LIVE, MIXED, SINGLE_DRAFTS, TASK, draft_name
+from train_jobs.drafts.costs import measured_costs
 from train_jobs.drafts.scoring import ScoringJob, score_all
 from train_jobs.drafts.training_runs import base_runs
-from train_jobs.work.artefacts import WINNERS, Split, TaskAssignment, Winners, write_json
+from train_jobs.work.artefacts import COSTS, WINNERS, Split, TaskAssignment, Winners, write_json
 from train_jobs.work.cached_step import settings_of
 from train_jobs.work.workspace import Workspace
 
@@ -28,14 +29,16 @@ _UNSEEN = "no held-out prompt is of this task, so its own draft could not be com
 
 
 def inputs(config: RetrainConfig) -> list[object]:
-    return [settings_of(config.evaluate)]
+    return [settings_of(config.evaluate), "speedup"]  # counts of earlier versions have no times
 
 
 def run(work: Workspace, progress: Progress) -> None:
-    """Score all candidates, then promote one for every slot."""
-    directory = work.steps["evaluate"].start()
-    jobs, scores = list(candidate_jobs(work)), work.scores()
-    score_all(work, scores, jobs, "evaluate", progress)
+    """Measure what drafting costs, score all candidates, then promote one for every slot."""
+    directory, jobs = work.steps["evaluate"].start(), list(candidate_jobs(work))
+    with progress.stage("evaluate: costs", 1) as report:
+        costs = measured_costs(work.config, (job.draft for job in jobs), directory / COSTS)
+        report("costs", 1, 1, "")
+    score_all(work, jobs, costs, progress)
     winners = Judge(work, {job.name: job.draft for job in jobs}).winners()
     write_json(directory / WINNERS, winners)
 
@@ -118,7 +121,7 @@ class Judge:
             directory=directory,
             decision=promotion.name,
             reason=promotion.reason + self._origin(slot, promotion.name),
-            scores={kind: counts.acceptance_rate for kind, counts in totals.items()},
+            scores={kind: counts.speedup for kind, counts in totals.items()},
         )
 
     def _origin(self, slot: str, kind: str) -> str:

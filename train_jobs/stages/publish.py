@@ -40,6 +40,7 @@ def run(work: Workspace, progress: Progress) -> None:
             acceptance=winners.acceptance,
             evidence=winners.evidence,
             centroids=centroids,
+            costs=work.costs(),
             live=work.config.publish.live,
         )
         replace(directory / "version", manifest.version.encode())

@@ -70,6 +70,7 @@ class _FindingsBuilder:
             routing=work.routing(),
             ks=list(self._tasks.partition.scores),
             changes=work.task_changes(),
+            costs=work.costs(),
             runs=[drafts.curve(run.name) for run in planned_runs(work)],
             seconds=dict(seconds),
         )
@@ -140,8 +141,10 @@ class _FindingsBuilder:
         general = total(self._scores.of(GENERAL, "test", numbers))
         return PublishedFigures(
             temperature=temperature,
+            speedup=published.speedup,
             acceptance_rate=published.acceptance_rate,
             tokens_per_pass=published.tokens_per_pass,
+            general_speedup=general.speedup,
             general_acceptance_rate=general.acceptance_rate,
             general_tokens_per_pass=general.tokens_per_pass,
         )
@@ -160,9 +163,10 @@ def _candidate(
     return Candidate(
         name=kind,
         seed=seed,
+        speedup=whole.speedup,
         acceptance_rate=whole.acceptance_rate,
         tokens_per_pass=whole.tokens_per_pass,
-        versus_general=None if kind == GENERAL else compare(counts, general, prompts),
+        versus_general=None if kind == GENERAL else compare(counts, general, prompts, "speedup"),
     )
 
 
@@ -175,8 +179,9 @@ def _pooled(
     base = [count for of_seed in bases for count in of_seed]
     return Pooled(
         name=kind,
+        speedup=whole.speedup,
         acceptance_rate=whole.acceptance_rate,
         tokens_per_pass=whole.tokens_per_pass,
-        versus_general=None if kind == GENERAL else compare(counts, general * len(seeds), repeated),
-        versus_base=compare(counts, base, repeated) if kind in (CONTINUED, MIXED, TASK) else None,
+        versus_general=None if kind == GENERAL else compare(counts, general * len(seeds), repeated, "speedup"),
+        versus_base=compare(counts, base, repeated, "speedup") if kind in (CONTINUED, MIXED, TASK) else None,
     )

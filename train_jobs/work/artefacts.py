@@ -32,6 +32,7 @@ SPLITS: tuple[Split, ...] = ("train", "stop", "promotion", "test")
 HELD_OUT = SPLITS[1:]  # one for early stopping, one for promotion, one for the reported figures
 SplitCounts = dict[Split, dict[int, AcceptanceCounts]]  # by number of the trace in its split
 CHANGES, ROUTING, WINNERS, LIVE = "changes.json", "routing.json", "winners.json", "live.json"
+COSTS = "costs.json"
 _BASES, _RANKS = "bases.json", "ranks.json"
 
 _Value = TypeVar("_Value")
@@ -199,7 +200,7 @@ class FittedDrafts:
 
 
 class Scores:
-    """Acceptance counts of drafts on held-out traces, a file per draft."""
+    """Acceptance counts of drafts on held-out traces, with their times, a file per draft."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from core.atomic_files import replace
+from core.bundle.manifest import MeasuredCosts
 from core.confidence_intervals import Difference
 from core.tasks.clustering import KScore
 from core.tasks.identity import TaskChange
@@ -15,11 +16,13 @@ from core.tasks.identity import TaskChange
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A draft on the test prompts of a slot, one of `train_jobs.drafts.candidates`, trained with `seed`.
 
-    `versus_general` is the difference in acceptance_rate, with the 95 % interval; None for `general` itself.
+    `versus_general` is the gain in speedup, as a share, with the 95 % interval; None for `general` itself. In findings
+    of earlier versions all speedups are 0, and the differences are in acceptance_rate.
     """
 
     name: str
     seed: int | None
+    speedup: float = 0.0
     acceptance_rate: float
     tokens_per_pass: float
     versus_general: Difference | None
@@ -29,6 +32,7 @@ class Pooled(msgspec.Struct, frozen=True, kw_only=True):
     """All seeds of a kind of draft together; intervals are by prompt. Each seed is compared with its own base."""
 
     name: str
+    speedup: float = 0.0
     acceptance_rate: float
     tokens_per_pass: float
     versus_general: Difference | None
@@ -73,8 +77,10 @@ class PublishedFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The published drafts on all test prompts of one temperature, each prompt routed by the partition."""
 
     temperature: float
+    speedup: float = 0.0
     acceptance_rate: float
     tokens_per_pass: float
+    general_speedup: float = 0.0
     general_acceptance_rate: float
     general_tokens_per_pass: float
 
@@ -93,6 +99,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """All findings. `purity` compares the partition with the labels of held-out prompts, if there are labels.
 
     `changes` tells what became of the tasks of the bundle that was live; it is empty if they could not be compared.
+    `costs` are what speedups were computed with; findings of earlier versions have none.
     """
 
     target: str
@@ -108,6 +115,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[RunTime]
     seconds: dict[str, float]
     changes: list[TaskChange] = []
+    costs: MeasuredCosts | None = None
 
     def save(self, file: Path) -> None:
         replace(file, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")

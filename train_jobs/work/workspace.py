@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.bundle.manifest import MeasuredCosts
 from core.tasks.embedding import Matrix
 from core.tasks.identity import TaskCentroids, TaskChange
 from core.traces.store import Trace
 from train_jobs.config import RetrainConfig
 from train_jobs.work.artefacts import (
     CHANGES,
+    COSTS,
     LIVE,
     ROUTING,
     WINNERS,
@@ -88,6 +90,10 @@ class Workspace:
 
     def scores(self) -> Scores:
         return Scores(self._directory("evaluate"))
+
+    def costs(self) -> MeasuredCosts:
+        """What the times in `scores` were computed with."""
+        return read_json(self._directory("evaluate") / COSTS, MeasuredCosts)
 
     def winners(self) -> Winners:
         return read_json(self._directory("evaluate") / WINNERS, Winners)

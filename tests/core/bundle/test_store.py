@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.bundle import store as bundle
-from core.bundle.manifest import Evidence, Manifest
+from core.bundle.manifest import Evidence, Manifest, MeasuredCosts
 from core.bundle.store import Winner, diff, list_bundles, open_live, prune, publish, show
 from core.errors import ConfigError
 from tests.core.bundle.bundles import NAMES, adapter, content, killed_writers, publish_adapters
@@ -82,12 +82,17 @@ def test_what_later_formats_added_does_not_change_the_version_of_older_bundles(t
     file = root / "manifests" / f"{manifest.version}.json"
     older = json.loads(file.read_text())
     assert older.pop("acceptance") == older.pop("evidence") == {}
+    assert older.pop("costs") is None
     file.write_text(json.dumps(older))
     assert served(root) == manifest
     evidence = {"math": Evidence(gain=0.02, variance=1e-4, prompts=70)}
     winners = {"math": Winner(directory=None, decision="general", reason="")}
-    newer = publish(root, winners, router=None, **NAMES, acceptance={"math": {"math": 0.5}}, evidence=evidence)
+    costs = MeasuredCosts(passes=(0.01, 0.012), tokens={"small": 0.001})
+    newer = publish(
+        root, winners, router=None, **NAMES, acceptance={"math": {"math": 0.5}}, evidence=evidence, costs=costs
+    )
     assert (served(root).evidence, served(root).acceptance) == (evidence, {"math": {"math": 0.5}})
+    assert served(root).costs == costs
     assert newer.version != publish(root, winners, router=None, **NAMES).version
 
 

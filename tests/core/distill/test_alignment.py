@@ -26,6 +26,7 @@ from core.family import DRAFT_DIR, TARGET_DIR
 from core.model.causal_lm import CausalLM
 from core.replay.promotion import promote
 from core.replay.replay import score_draft, session_forward, total
+from core.replay.speed import DraftCosts
 from core.text.vocabulary import same_id_map
 from core.traces.record import Record
 from tests.core.family_records import TERMS, answered, draft, requests, target
@@ -108,7 +109,8 @@ def test_a_draft_trained_on_shuffled_answers_is_not_promoted(tmp_path: Path) -> 
     shuffled = replace(data(), ids=data().ids[order], logprobs=data().logprobs[order])
     run(tmp_path, RECIPE, shuffled)
     taught = {"general": draft(), "task": draft(adapter=tmp_path / "best")}
-    candidates = {name: score_draft(model, held_out(), TERMS) for name, model in taught.items()}
+    costs = DraftCosts(0.05, (1.0,) * TERMS.num_speculative_tokens)
+    candidates = {name: score_draft(model, held_out(), TERMS, costs) for name, model in taught.items()}
     choice = promote(candidates, [record.prompt_ids for record in held_out()])
     assert choice.name == "general"
     assert "not better than general" in choice.reason

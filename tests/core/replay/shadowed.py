@@ -11,7 +11,7 @@ import msgspec
 import torch
 from safetensors.torch import load_file, save_file
 
-from core.bundle.manifest import Manifest
+from core.bundle.manifest import Manifest, MeasuredCosts
 from core.bundle.store import Winner, open_live, publish, show
 from core.family import BUNDLE_DIR
 from core.traces.record import Record
@@ -45,7 +45,7 @@ def copied(root: Path) -> Path:
     return root
 
 
-def with_a_worse_adapter(root: Path, work: Path) -> Manifest:
+def with_a_worse_adapter(root: Path, work: Path, costs: MeasuredCosts | None = None) -> Manifest:
     """The shipped bundle's successor in `root`: the same but for the weights of one adapter."""
     bundle, shipped = open_live(root).bundle, show(root, SHIPPED)
     assert bundle is not None
@@ -68,4 +68,5 @@ def with_a_worse_adapter(root: Path, work: Path) -> Manifest:
         draft=shipped.draft,
         id_map=shipped.id_map,
         acceptance=shipped.acceptance,
+        costs=costs,
     )

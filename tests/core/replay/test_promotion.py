@@ -17,18 +17,32 @@ from core.replay.replay import AcceptanceCounts
 PROMPTS = range(40)
 
 
+def counts(accepted: int, proposed: int = 10) -> AcceptanceCounts:
+    """As much quicker than plain decoding as tokens are accepted."""
+    return AcceptanceCounts(proposed + accepted, 5, proposed, accepted, (float(proposed),))
+
+
 def accepting(*rates: int) -> list[AcceptanceCounts]:
     """Ten proposed tokens per prompt, with these numbers of accepted ones in turn."""
-    return [AcceptanceCounts(10, 5, 10, rates[prompt % len(rates)]) for prompt in PROMPTS]
+    return [counts(rates[prompt % len(rates)]) for prompt in PROMPTS]
 
 
 def test_the_best_of_all_takes_the_slot() -> None:
-    drafts = {"general": accepting(3, 4), "mixed": accepting(5, 6), "task": accepting(7, 8)}
+    drafts = {"general": accepting(2), "mixed": accepting(5), "task": accepting(8)}
     choice = promote(drafts, PROMPTS)
     assert choice.name == "task"
-    assert "mixed +0.200 (+0.200 to +0.200), better than general" in choice.reason
-    assert "task +0.200 (+0.200 to +0.200), better than mixed" in choice.reason
-    assert choice.reason.startswith("on 40 prompts")
+    assert "mixed +25.0% (+25.0% to +25.0%), better than general" in choice.reason
+    assert "task +20.0% (+20.0% to +20.0%), better than mixed" in choice.reason
+    assert choice.reason.startswith("tokens a second on 40 prompts: ")
+
+
+def test_it_is_speed_that_decides_and_not_acceptance() -> None:
+    """A cheap draft wins although less is accepted, and a slow one loses although more is."""
+    usual, cheap = counts(5), AcceptanceCounts(15, 5, 10, 4, (9.0,))
+    slow = AcceptanceCounts(15, 5, 10, 9, (11.0,))
+    drafts = {"general": [usual] * 40, "slow": [slow] * 40, "cheap": [cheap] * 40}
+    assert promote(drafts, PROMPTS).name == "cheap"
+    assert evidence(drafts["slow"], drafts["general"], PROMPTS).gain < 0.0 < usual.accepted < slow.accepted
 
 
 def test_a_draft_that_may_be_no_better_does_not() -> None:
@@ -100,10 +114,10 @@ def test_noise_is_promoted_as_seldom_as_stated_however_many_retrainings_look() -
 
 
 def test_evidence_adds_up_and_earlier_evidence_counts_half() -> None:
-    now = evidence(accepting(7, 9), accepting(6, 6), PROMPTS)
+    now = evidence(accepting(7, 9), accepting(5, 5), PROMPTS)
     assert now.gain == pytest.approx(0.2)
     assert (now.prompts, now.looks) == (40, 1)
-    both = evidence(accepting(7, 9), accepting(6, 6), PROMPTS, earlier=now)
+    both = evidence(accepting(7, 9), accepting(5, 5), PROMPTS, earlier=now)
     assert both.gain == pytest.approx(0.2)
     assert both.variance == pytest.approx(now.variance / 1.5)
     assert (both.prompts, both.looks) == (80, 2)
@@ -114,7 +128,7 @@ def test_one_prompt_proves_nothing() -> None:
     for count in (1, 3):
         found = evidence(accepting(6)[:count], accepting(5)[:count], range(count))
         assert found.variance == pytest.approx(PROMPT_SPREAD**2 / count)
-    one = evidence([AcceptanceCounts(10, 5, 100, 55)], [AcceptanceCounts(10, 5, 100, 50)], [0])
+    one = evidence([counts(55, 100)], [counts(50, 100)], [0])
     assert not promote_tasks({"math": one}, "base")["math"].promoted
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from core.bundle.manifest import MeasuredCosts
 from core.bundle.store import open_live, open_version, publish, show
 from core.draft_key import GENERAL
 from core.errors import ConfigError
@@ -25,9 +26,11 @@ from core.replay.shadow import (
     TraceSample,
     draw,
     foreign_to,
+    known_costs,
     replayed,
     shadow,
 )
+from core.replay.speed import DraftCosts, draft_shape
 from core.traces.store import TraceStore
 from tests.core.bundle.bundles import NAMES
 from tests.core.family_records import TERMS
@@ -120,6 +123,44 @@ def test_what_the_service_measured_is_of_its_drafts_where_the_trace_tells() -> N
     count = len(traces()) - 1
     assert found.whole.measured == ServedCounts(count, 10 * count, 4 * count)
     assert sum(part.measured.accepted for part in found.tasks) == 4 * count
+
+
+# ---- speed
+
+
+def test_with_costs_it_is_speed_that_decides(tmp_path: Path) -> None:
+    """The same adapter for next to nothing is better, and for a whole pass it is worse than at a fifth of one."""
+    passes = (1.0,) * TERMS.num_speculative_tokens
+    usual = {directory: DraftCosts(0.2, passes) for directory in shipped().drafts.values()}
+    found = shadow(shipped(), shipped(), traces(), TERMS, load, costs=usual)
+    assert {part.judged_by for part in (found.whole, *found.tasks)} == {"speedup"}
+    assert found.whole.figures["speedup"].difference == (0.0, 0.0, 0.0)
+    assert [*found.whole.figures] == ["speedup", "acceptance_rate", "tokens_per_pass"]
+    elsewhere = copied(tmp_path / "bundles")
+    other = ServedBundle.of(open_version(elsewhere, SHIPPED))
+    for token, verdict in ((0.01, "better"), (1.0, "worse")):
+        costs = usual | {directory: DraftCosts(token, passes) for directory in other.drafts.values()}
+        judged = shadow(other, shipped(), traces(), TERMS, load, costs=costs)
+        assert judged.whole.verdict == verdict
+        assert judged.whole.figures["acceptance_rate"].difference == (0.0, 0.0, 0.0)
+
+
+def test_without_costs_acceptance_decides() -> None:
+    found = shadow(shipped(), shipped(), traces()[:2], TERMS, load)
+    assert found.whole.judged_by == "acceptance_rate"
+    assert "speedup" not in found.whole.figures
+
+
+def test_costs_are_those_of_the_first_bundle_that_knows_all_shapes() -> None:
+    drafts, older = [None, *shipped().drafts.values()], show(BUNDLE_DIR, SHIPPED)
+    measured = MeasuredCosts(passes=(0.02, 0.03), tokens={draft_shape(None, DRAFT_DIR): 0.005})
+    known, foreign = (
+        msgspec.structs.replace(older, costs=costs) for costs in (measured, MeasuredCosts(passes=(1.0,), tokens={}))
+    )
+    assert older.costs is None
+    assert known_costs(drafts, DRAFT_DIR, [older]) == known_costs(drafts, DRAFT_DIR, [foreign]) == {}
+    expected = DraftCosts(0.25, (1.5,))
+    assert known_costs(drafts, DRAFT_DIR, [older, foreign, known]) == dict.fromkeys(drafts, expected)
 
 
 # ---- which traces

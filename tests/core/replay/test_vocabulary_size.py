@@ -11,6 +11,7 @@ import pytest
 from core.model.base import Rows
 from core.model.draft_vocabulary import DraftVocabulary, most_frequent
 from core.replay.replay import NUM_SPECULATIVE_TOKENS, score_draft, total
+from core.replay.speed import DraftCosts
 from core.replay.vocabulary_size import score_vocabularies, seconds_per_token
 from tests.core.family_records import TERMS, TOKENIZER, answered, draft, requests
 from tests.core.toy import VOCAB_SIZE, Clock, ToyModel
@@ -22,8 +23,10 @@ def test_the_scores_of_sizes_are_those_of_drafts_that_were_cut_to_them() -> None
     records = answered(asked)
     counts = Counter(token for record in records for token in record.output_ids)
     sizes = [DraftVocabulary.from_ids(most_frequent(counts, size, TOKENIZER.eos_ids), 2048) for size in (99, 20, 8)]
-    scores = score_vocabularies(draft(), [None, *sizes], records, TERMS)
-    assert scores == [score_draft(draft(vocabulary=one), records, TERMS) for one in (None, *sizes)]
+    costs = [DraftCosts(token, (1.0, 1.1, 1.2, 1.3)) for token in (0.2, 0.15, 0.12, 0.1)]
+    scores = score_vocabularies(draft(), [None, *sizes], records, TERMS, costs)
+    pairs = zip([None, *sizes], costs, strict=True)
+    assert scores == [score_draft(draft(vocabulary=one), records, TERMS, cost) for one, cost in pairs]
     accepted = [total(own).accepted for own in scores]
     assert accepted[1] > accepted[2] > accepted[3] > 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from core.bundle.manifest import MeasuredCosts
 from core.confidence_intervals import Difference
 from core.tasks.clustering import KScore
 from train_jobs.work.findings import (
@@ -26,6 +27,7 @@ TASKS = {
     "knights-knaves": "logic",
     "list-$def$": None,
 }
+COSTS = MeasuredCosts(passes=(0.02, 0.021, 0.022, 0.023, 0.024, 0.025, 0.03), tokens={"a small draft": 0.0004})
 _GENERAL = (0.312, 0.405, 0.447, 0.604, 0.391, 0.287)
 _GAIN = {"base": 0.058, "continued": 0.06, "mixed": 0.061, "task": 0.094}
 
@@ -46,6 +48,7 @@ def invented(seeds: Sequence[int] = (0, 1, 2), tasks: dict[str, str | None] | No
         routing=_routing(rng, [*named, "general"]),
         ks=[KScore(k, 0.18 + 0.025 * min(k, 7), 0.02 + 0.004 * k, 0.98 - 0.06 * max(0, k - 6)) for k in range(2, 11)],
         runs=_runs(rng, len(named), seeds),
+        costs=COSTS,
         seconds={
             "collect": 71.2,
             "partition": 14.8,
@@ -69,6 +72,7 @@ def _slot(rng: Random, task: str, label: str | None, general: float, seeds: Sequ
             Candidate(
                 name="general",
                 seed=None,
+                speedup=_speedup(general),
                 acceptance_rate=general,
                 tokens_per_pass=1 + 2.8 * general,
                 versus_general=None,
@@ -76,7 +80,13 @@ def _slot(rng: Random, task: str, label: str | None, general: float, seeds: Sequ
             *(Candidate(name=kind, seed=seed, **_against(rate, general, 0.021)) for kind, seed, rate in spread),
         ],
         pooled=[
-            Pooled(name="general", acceptance_rate=general, tokens_per_pass=1 + 2.8 * general, versus_general=None),
+            Pooled(
+                name="general",
+                speedup=_speedup(general),
+                acceptance_rate=general,
+                tokens_per_pass=1 + 2.8 * general,
+                versus_general=None,
+            ),
             *(
                 Pooled(name=kind, **_against(rate, general, 0.017), versus_base=_difference(rate, kinds["base"], 0.011))
                 for kind, rate in kinds.items()
@@ -89,18 +99,30 @@ def _slot(rng: Random, task: str, label: str | None, general: float, seeds: Sequ
 
 def _against(rate: float, general: float, half: float) -> dict[str, object]:
     difference = _difference(rate, general, half)
-    return {"acceptance_rate": rate, "tokens_per_pass": 1 + 2.8 * rate, "versus_general": difference}
+    return {
+        "speedup": _speedup(rate),
+        "acceptance_rate": rate,
+        "tokens_per_pass": 1 + 2.8 * rate,
+        "versus_general": difference,
+    }
+
+
+def _speedup(rate: float) -> float:
+    return 0.9 + 1.7 * rate
 
 
 def _difference(rate: float, other: float, half: float) -> Difference:
-    return Difference(rate - other, rate - other - half, rate - other + 0.9 * half)
+    gain = _speedup(rate) / _speedup(other) - 1
+    return Difference(gain, gain - half, gain + 0.9 * half)
 
 
 def _served(temperature: float, rate: float, tokens: float) -> dict[str, float]:
     return {
         "temperature": temperature,
+        "speedup": 0.8 * tokens,
         "acceptance_rate": rate,
         "tokens_per_pass": tokens,
+        "general_speedup": 0.8 * (tokens - 0.437),
         "general_acceptance_rate": rate - 0.098,
         "general_tokens_per_pass": tokens - 0.437,
     }

@@ -15,6 +15,7 @@ from core.draft_key import GENERAL
 from core.tasks.embedding import Matrix, unit
 from core.tasks.identity import TaskChange
 from tests.core.bundle.bundles import adapter
+from tests.train_jobs.report.invented import COSTS
 from train_jobs.config import RetrainConfig
 from train_jobs.stages import open_workspace, partition
 from train_jobs.stages.align import live_drafts
@@ -64,7 +65,7 @@ def published(work: Workspace, directory: Path, **changes: Any) -> Manifest:
     }
     general = Winner(directory=None, decision=GENERAL, reason="")
     seen = {name: Evidence(gain=0.02, variance=1e-4, prompts=70) for name in names}
-    what = model_pair(work.config)._asdict() | {"evidence": seen, "centroids": centroids} | changes
+    what = model_pair(work.config)._asdict() | {"evidence": seen, "centroids": centroids, "costs": COSTS} | changes
     return publish(work.config.bundles, winners | {GENERAL: general}, router=None, **what)
 
 
@@ -88,6 +89,13 @@ def test_tasks_that_the_live_bundle_knows_keep_their_names_and_drafts(tmp_path: 
     }
     assert live.evidence.keys() == {maths, chemistry}
     assert after.centroids().names == after.tasks().names
+
+
+def test_evidence_of_earlier_versions_was_of_acceptance_and_does_not_count(tmp_path: Path) -> None:
+    work = partitioned(tmp_path, FIRST)
+    manifest = published(work, tmp_path, costs=None)
+    assert manifest.evidence
+    assert live_drafts(work).evidence == {}
 
 
 def test_without_a_bundle_that_tells_tasks_are_named_by_their_words(tmp_path: Path) -> None:

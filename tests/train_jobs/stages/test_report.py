@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.draft_key import GENERAL
-from core.replay.replay import AcceptanceCounts
 from core.traces.store import parquet_of
+from tests.train_jobs.report import invented
+from tests.train_jobs.stages.test_evaluate import accepting
 from tests.train_jobs.stages.test_partition import FIRST, partitioned
 from tests.train_jobs.watching import answers
 from train_jobs.drafts.candidates import CONTINUED, MIXED
@@ -14,7 +15,7 @@ from train_jobs.drafts.training_runs import planned_runs
 from train_jobs.report.page import write_report
 from train_jobs.stages.evaluate import Judge, candidate_jobs
 from train_jobs.stages.report import findings
-from train_jobs.work.artefacts import LIVE, SPLITS, WINNERS, LiveDrafts, TaskAssignment, write_json
+from train_jobs.work.artefacts import COSTS, LIVE, SPLITS, WINNERS, LiveDrafts, TaskAssignment, write_json
 from train_jobs.work.findings import RunTime
 from train_jobs.work.workspace import Workspace
 
@@ -30,13 +31,13 @@ def evaluated(directory: Path) -> Workspace:
     write_json(work.steps["align"].start() / LIVE, LiveDrafts())
     for run in planned_runs(work):
         work.drafts().keep_curve(RunTime(run.name, 0.0, 1.0, [0, 20], [0.1, 0.2]))
-    work.steps["evaluate"].start()
+    write_json(work.steps["evaluate"].start() / COSTS, invented.COSTS)
     jobs = list(candidate_jobs(work))
     for place, job in enumerate(jobs):
         work.scores().keep(
             job.name,
             {
-                split: {number: AcceptanceCounts(10, 5, 10, place + number % 2) for number in numbers}
+                split: {number: accepting(place + number % 2) for number in numbers}
                 for split, numbers in job.numbers.items()
             },
         )
@@ -55,6 +56,8 @@ def test_a_task_without_test_prompts_has_no_figures(tmp_path: Path) -> None:
         assert {pooled.name for pooled in slot.pooled} >= {GENERAL, CONTINUED, MIXED}
         assert all(pooled.versus_general is not None for pooled in slot.pooled if pooled.name != GENERAL)
     assert "no held-out prompt is of this task" in second.reason
+    assert everything.pooled[0].speedup == 1.0 + everything.pooled[0].acceptance_rate
     page = write_report(found, tmp_path).read_text()
+    assert "20 ms for a plain pass, 1.50 times that for one over 7 rows, 0.4 ms for a token of the drafts" in page
     assert "No held-out prompt is of this task" in page
     assert work.tasks().names[1] in page
