@@ -35,12 +35,13 @@ _LONGEST = 512  # tokens of a prompt with its answer, as far as pages are made f
 
 
 class Sizes(NamedTuple):
-    """Prompts of each task by split, and of a shard."""
+    """Prompts of each task by split, and of a shard; and the most tokens of an answer, if a task allows as many."""
 
     test: int = 40
     stop: int = 20
     train: int = 300
     shard: int = 60
+    longest_answer: int = 1024
 
     @property
     def prompts(self) -> int:
@@ -116,7 +117,7 @@ class Answers:
     def _prompt(self, task: NarrowTask, number: int, text: str) -> UnansweredPrompt:
         params = SamplingParams(
             seed=int.from_bytes(hashlib.sha256(f"{task.name}/{number}".encode()).digest()[:4], "big"),
-            max_tokens=task.max_tokens,
+            max_tokens=min(task.max_tokens, self._sizes.longest_answer),
             temperature=TEMPERATURES[number % len(TEMPERATURES)],
         )
         tokens = tuple(self._tokenizer.encode_chat(task.messages(text)))

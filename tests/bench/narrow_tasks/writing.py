@@ -23,8 +23,8 @@ PRODUCT = NarrowTask(
     (
         "mug, blue, glass",
         (
-            "Title: Blue Glass Mug\nFeatures:\n- Clear blue glass\n- Holds 300 ml\n- Safe in the dishwasher\nIdeal for: "
-            "tea at home"
+            "Title: Blue Glass Mug\nFeatures:\n- Clear blue glass\n- Holds 300 ml\n- Safe in the dishwasher\n"
+            "Ideal for: tea at home"
         ),
     ),
     80,
