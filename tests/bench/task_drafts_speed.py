@@ -29,7 +29,8 @@ from core.model.pages import PAGE_SIZE
 from core.replay.replay import AcceptanceCounts, Terms, replay
 from core.replay.vocabulary_size import seconds_per_token
 from core.traces.store import Trace
-from tests.bench.task_drafts_study import GENERAL, SINGLES, TASK, Case, Head, Shape, Study
+from tests.bench.task_drafts_study import GENERAL, SINGLES, Case, Head, Place, Shape, Study
+from train_jobs.drafts.candidates import TASK
 
 SMALL = 512  # ids of the smaller head whose cost is measured
 _LENGTHS = range(1, 7)  # tokens drafted for a pass
@@ -219,8 +220,12 @@ class _Seed:
                 if general:
                     parts = [_Part(name, hits[name][head]["general"], general)]
                     self.general[_label(name, head)] = self._arm(head, [parts])
-            for arms, place, drafts in ((self.arms, "right", names), (self.wrong, "wrong", others)):
-                marks_of = [hits[draft][head][place] for draft in drafts]  # type: ignore[index]
+            routed: tuple[tuple[dict[str, Arm], Place, list[str]], ...] = (
+                (self.arms, "right", names),
+                (self.wrong, "wrong", others),
+            )
+            for arms, place, drafts in routed:
+                marks_of = [hits[draft][head][place] for draft in drafts]
                 of_tasks = zip(drafts, marks_of, judging.values(), strict=True)
                 arms[_label(TASK, head)] = self._arm(head, [[_Part(*part)] for part in of_tasks])
             if general:

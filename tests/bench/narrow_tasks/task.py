@@ -41,10 +41,12 @@ class NarrowTask(NamedTuple):
         """So many distinct texts of users, the same every time. `prompts` is where the files of `inputs` lie."""
         rng = Random(f"{SEED}/{self.name}")
         found = self._made(rng) if self.inputs is None else self._read(rng, prompts)
-        distinct = list(islice(dict.fromkeys(islice(found, _PATIENCE * count)), count))
-        if len(distinct) < count:
-            raise ValueError(f"{self.name} has {len(distinct)} prompts, not {count}")
-        return distinct
+        distinct = dict[str, None]()
+        for text in islice(found, _PATIENCE * count):
+            distinct[text] = None
+            if len(distinct) == count:
+                return list(distinct)
+        raise ValueError(f"{self.name} has {len(distinct)} prompts, not {count}")
 
     def messages(self, text: str) -> list[dict[str, str]]:
         """A prompt: the frame, then what the user sends."""

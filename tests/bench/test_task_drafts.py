@@ -1,0 +1,126 @@
+"""The study of task drafts: all of it on the shipped family, and its figures on answers whose hits are known."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from core.model.draft_vocabulary import DraftVocabulary
+from core.replay.replay import Terms
+from core.sampling.params import SamplingParams
+from core.traces.store import Trace, traces_of
+from tests.bench import task_drafts
+from tests.bench.narrow_tasks import TASKS
+from tests.bench.task_drafts_speed import Costs, Outcome, outcome, times
+from tests.bench.task_drafts_study import GENERAL, SINGLES, Case, Shape, Study
+from train_jobs.drafts.candidates import TASK
+
+SHAPE = Shape(1, None)
+TERMS = Terms(6, 100, 1000)
+COSTS = Costs([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], {str(SHAPE): [0.0, 0.5, 0.1, 0.6]}, 1012)
+
+
+def test_a_killed_study_goes_on_and_ends_in_the_same_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    family = ["--target", "family:target", "--shipped", ""]
+    call = [*family, "--quick", "--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    task_drafts.main(call)
+    first = capsys.readouterr().out
+    assert "16 training steps left" in first
+    (tmp_path / "work" / "answers" / f"{TASKS[1].name}-stop-0003.parquet").unlink()
+    next((tmp_path / "work").glob(f"*/hits/{TASK}-*.json")).unlink()
+    task_drafts.main(call)
+    second = capsys.readouterr().out
+    assert "1 shards to make" in second
+    assert " 0 training steps left" in second
+    assert first.partition("| tasks |")[2] == second.partition("| tasks |")[2] != ""
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        f"task_drafts.{end}" for end in ("md", "json", "png")
+    }
+    [found] = json.loads((tmp_path / "out" / "task_drafts.json").read_text())["outcomes"]
+    assert set(found["speed"]) == {f"{name}{head}" for name in (*SINGLES, TASK) for head in ("", ", own head")}
+    assert all_ids_of_answers(tmp_path / "work") <= head_of_the_base(tmp_path / "work")
+
+
+def all_ids_of_answers(work: Path) -> set[int]:
+    files = (work / "answers").glob("*-train-*.parquet")
+    return {token for file in files for trace in traces_of(file.read_bytes()) for token in trace.output_ids}
+
+
+def head_of_the_base(work: Path) -> set[int]:
+    [base] = work.glob("tasks-*/drafts/base")
+    return set(DraftVocabulary.load(base).ids.tolist())
+
+
+def test_help_names_what_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        task_drafts.main(["--help"])
+    printed = capsys.readouterr().out
+    assert all(re.search(rf"^ +{name} ", printed, re.MULTILINE) for name in (*SINGLES, TASK))
+
+
+def trace(output: int, temperature: float = 0.0) -> Trace:
+    params = SamplingParams(seed=1, max_tokens=100, temperature=temperature)
+    return Trace(prompt_ids=(1,), output_ids=tuple(range(output)), params=params)
+
+
+def test_times_are_those_of_every_number_of_tokens_drafted() -> None:
+    counts, found = times("0110", trace(4), TERMS, COSTS, 0.25)
+    # after the token of the prefill: two hits and a miss; the last of three passes with one token drafted each
+    assert counts.tokens == 3
+    assert found[0] == 3.0  # plain
+    assert found[1] == 2 * (1 + 0.25)
+    assert found[2] == 1 + 2 * 0.25
+
+
+def test_a_token_costs_what_lies_between_the_heads_that_were_measured() -> None:
+    assert COSTS.token(SHAPE, 512, sampled=False) == 0.0
+    assert COSTS.token(SHAPE, 762, sampled=False) == pytest.approx(0.25)
+    assert COSTS.token(SHAPE, 1012, sampled=True) == pytest.approx(0.6)
+
+
+def known() -> Outcome:
+    """Two tasks of two answers each. A task's draft guesses all of them, of another task none, single ones half."""
+    first, second = (task.name for task in TASKS[:2])
+    judging = {first: [trace(8), trace(8, 1.0)], second: [trace(8), trace(8, 1.0)], GENERAL: [trace(8), trace(8)]}
+    half, every, none = "00101010", "01111111", "00000000"
+    single = {"right": [half] * 4, "general": [half] * 2}
+    own = {"right": [every] * 2, "wrong": [none] * 2, "general": [none]}
+    hits = {name: dict.fromkeys(("whole", "own"), single) for name in SINGLES}
+    hits |= {f"{TASK}-{name}": dict.fromkeys(("whole", "own"), own) for name in (first, second)}
+    study: Any = SimpleNamespace(
+        hits=lambda _: hits,
+        judging=lambda _: dict(judging),
+        head=lambda _case, _name, head: range(1012 if head == "whole" else 512),
+        terms=TERMS,
+    )
+    return outcome(cast(Study, study), [Case(2, SHAPE, seed) for seed in (0, 1)], COSTS)
+
+
+def test_what_hits_more_at_less_cost_is_best() -> None:
+    found = known()
+    assert found.best_task == f"{TASK}, own head"
+    assert found.best_single.endswith(", own head")
+    assert found.seeds == 2
+    own = found.arms[found.best_task]
+    assert own.tokens.tolist() == [14.0] * 4  # of both seeds
+    # after the token of the prefill one pass with six drafted tokens, which cost nothing, or a tenth of a pass
+    assert own.times.tolist() == pytest.approx([2.0, 3.2] * 2)
+    assert found.over_single(own).low > 1.0
+    assert found.arms["base"].ids == 1012
+
+
+def test_a_wrong_draft_costs_and_the_break_even_is_where_both_are_alike() -> None:
+    found = known()
+    right, wrong = found.arms[found.best_task], found.wrong[found.best_task]
+    assert wrong.times.tolist() == wrong.tokens.tolist()  # nothing is drafted: plain decoding
+    assert 0.0 < found.break_even < 1.0
+    assert found.over_single(right.wrong_in(found.break_even, wrong)).value == pytest.approx(1.0)
+    greedy = found.over_single(right, 1 - found.sampled)
+    assert greedy.value != found.over_single(right, found.sampled).value
+    assert np.array_equal(found.sampled, [0, 1, 0, 1])
