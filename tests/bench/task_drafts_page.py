@@ -18,7 +18,8 @@ _MARKS = "osD^v"
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
-    return "\n".join([*_drafts(outcomes), "", *_routing(outcomes), "", *_general(outcomes), ""])
+    parts = (_drafts(outcomes), _any_shape(outcomes), _routing(outcomes), _general(outcomes))
+    return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part))) + "\n"
 
 
 def plot(outcomes: Sequence[Outcome], file: Path) -> None:
@@ -67,6 +68,18 @@ def _drafts(outcomes: Sequence[Outcome]) -> Iterator[str]:
                 *(told(outcome.over_single(arm, kind)) for kind in (1 - outcome.sampled, outcome.sampled)),
             ]
             yield _row(outcome, f"{outcome.token:.3f} | {marked} | {arm.ids:.0f}", *cells)
+
+
+def _any_shape(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """What a service would choose between: the quickest single draft of all shapes, and the quickest task drafts."""
+    yield from header(["tasks", "quickest single draft", "quickest task drafts", "these over the single one"])
+    for tasks in sorted({outcome.tasks for outcome in outcomes}):
+        of = [outcome for outcome in outcomes if outcome.tasks == tasks]
+        single = min(of, key=lambda outcome: outcome.arms[outcome.best_single].times.sum())
+        task = min(of, key=lambda outcome: outcome.arms[outcome.best_task].times.sum())
+        gain = ratio(single.arms[single.best_single].times, task.arms[task.best_task].times)
+        drafts = (f"{single.best_single}, {single.shape}", f"{task.best_task}, {task.shape}")
+        yield f"| {tasks} | {' | '.join(drafts)} | {told(gain)} |"
 
 
 def _routing(outcomes: Sequence[Outcome]) -> Iterator[str]:

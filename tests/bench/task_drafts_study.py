@@ -9,7 +9,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -143,6 +143,9 @@ class Study:
         self._directory, self._answers, self._general, self._steps = directory, answers, general, steps
         self._name, self._target = target, Path(locate(target))
         self._shipped, self._shown = None if shipped is None else Path(locate(shipped)), shown
+        self._counts_of = cache(
+            lambda task: Counter(token for trace in answers.traces(task, "train") for token in trace.output_ids)
+        )
         num_valid = same_id_map(self._target, self._target)
         self.terms = Terms(NUM_SPECULATIVE_TOKENS, num_valid, ModelConfig.load(self._target).context)
 
@@ -215,7 +218,7 @@ class Study:
         if name == BASE:
             start = self.draft(case, BASE).with_name("begun")
             if not start.exists():
-                self._with_head(self.start(case.shape), self._counts(case.trained), start)
+                with_head(self.start(case.shape), self._counts(case.trained), self._target, start)
         else:
             start = self.draft(case, BASE)
         tasks = _learned(case, name)
@@ -264,35 +267,7 @@ class Study:
 
     def _counts(self, tasks: Sequence[NarrowTask]) -> Counter[int]:
         """How often the answers that are learned from use each id."""
-        traces = chain.from_iterable(self._answers.traces(task, "train") for task in tasks)
-        return Counter(token for trace in traces for token in trace.output_ids)
-
-    def _with_head(self, draft: Path, counted: Counter[int], destination: Path) -> None:
-        """Write a copy whose head has the ids of these answers, then others of its own, as many as it had.
-
-        The rows that it lacks are the target's.
-        """
-        old = DraftVocabulary.of_stored_head(draft)
-        assert old is not None
-        frequent = set(most_frequent(counted, len(old.ids)))
-        others = [token for token in old.ids.tolist() if token not in frequent]
-        ids = sorted([*frequent, *others[: len(old.ids) - len(frequent)]])
-        checkpoint = TensorCheckpoint(draft)
-        tensors = {name: checkpoint[name] for name in checkpoint.names()}
-        rows, columns = self._target_rows(ids, tensors), as_tensor(old.columns)[ids]
-        rows[columns >= 0] = tensors["lm_head.weight"][columns[columns >= 0]]
-        aside = destination.with_name(ASIDE + destination.name)
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(draft, aside)
-        save_file(tensors | {"lm_head.weight": rows}, aside / "model.safetensors", {"format": "pt"})
-        DraftVocabulary.from_ids(ids, old.target_size).save(aside)
-        aside.rename(destination)
-
-    def _target_rows(self, ids: Sequence[int], draft: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """These rows of the target's head, as wide as the draft."""
-        target = TensorCheckpoint(self._target)
-        rows = target[EMBEDDING if ModelConfig.load(self._target).tied else "lm_head.weight"][list(ids)].clone()
-        return rows if PROJECTION not in draft else (rows.float() @ draft[PROJECTION].float()).to(torch.bfloat16)
+        return sum(map(self._counts_of, tasks), Counter[int]())
 
     def _replayed(self, case: Case, name: str) -> Hits:
         base, found = self.draft(case, BASE), Hits()
@@ -326,6 +301,34 @@ class Study:
 
     def _hits_file(self, case: Case, name: str) -> Path:
         return self._directory / case.directory / "hits" / f"{name}.json"
+
+
+def with_head(draft: Path, counted: Mapping[int, int], target: Path, destination: Path) -> None:
+    """Write a copy of a draft whose head has the ids that were counted, then others of its own, as many as it had.
+
+    The rows that it lacks are the target's.
+    """
+    old, checkpoint = DraftVocabulary.load(draft), TensorCheckpoint(draft)
+    frequent = set(most_frequent(counted, len(old.ids)))
+    others = [token for token in old.ids.tolist() if token not in frequent]
+    ids = sorted([*frequent, *others[: len(old.ids) - len(frequent)]])
+    tensors = {name: checkpoint[name] for name in checkpoint.names()}
+    rows, columns = _target_rows(target, ids, tensors), as_tensor(old.columns)[ids]
+    rows[columns >= 0] = tensors["lm_head.weight"][columns[columns >= 0]]
+    aside = destination.with_name(ASIDE + destination.name)
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(draft, aside)
+    save_file(tensors | {"lm_head.weight": rows}, aside / "model.safetensors", {"format": "pt"})
+    DraftVocabulary.from_ids(ids, old.target_size).save(aside)
+    aside.rename(destination)
+
+
+def _target_rows(target: Path, ids: Sequence[int], draft: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """These rows of the target's head, as wide as the draft."""
+    checkpoint = TensorCheckpoint(target)
+    rows = checkpoint[EMBEDDING if ModelConfig.load(target).tied else "lm_head.weight"][list(ids)].float()
+    narrow = rows @ draft[PROJECTION].float() if PROJECTION in draft else rows
+    return narrow.to(draft["lm_head.weight"].dtype)
 
 
 def _learned(case: Case, name: str) -> tuple[NarrowTask, ...]:

@@ -10,15 +10,21 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
+from core.distill.draft_making import make_narrow
+from core.family import TARGET_DIR
+from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary
+from core.model.loader import EMBEDDING, PROJECTION
+from core.model.tensor_views import TensorCheckpoint
 from core.replay.replay import Terms
 from core.sampling.params import SamplingParams
-from core.traces.store import Trace, traces_of
+from core.traces.store import Trace
 from tests.bench import task_drafts
 from tests.bench.narrow_tasks import TASKS
 from tests.bench.task_drafts_speed import Costs, Outcome, outcome, times
-from tests.bench.task_drafts_study import GENERAL, SINGLES, Case, Shape, Study
+from tests.bench.task_drafts_study import GENERAL, SINGLES, Case, Shape, Study, with_head
 from train_jobs.drafts.candidates import TASK
 
 SHAPE = Shape(1, None)
@@ -44,17 +50,20 @@ def test_a_killed_study_goes_on_and_ends_in_the_same_page(tmp_path: Path, capsys
     }
     [found] = json.loads((tmp_path / "out" / "task_drafts.json").read_text())["outcomes"]
     assert set(found["speed"]) == {f"{name}{head}" for name in (*SINGLES, TASK) for head in ("", ", own head")}
-    assert all_ids_of_answers(tmp_path / "work") <= head_of_the_base(tmp_path / "work")
 
 
-def all_ids_of_answers(work: Path) -> set[int]:
-    files = (work / "answers").glob("*-train-*.parquet")
-    return {token for file in files for trace in traces_of(file.read_bytes()) for token in trace.output_ids}
-
-
-def head_of_the_base(work: Path) -> set[int]:
-    [base] = work.glob("tasks-*/drafts/base")
-    return set(DraftVocabulary.load(base).ids.tolist())
+def test_a_head_is_made_for_the_ids_of_the_answers(tmp_path: Path) -> None:
+    make_narrow(TARGET_DIR, "family:target", 1, 64, range(100, 110), tmp_path / "start")
+    with_head(tmp_path / "start", {500: 3, 105: 2, 600: 1}, TARGET_DIR, tmp_path / "begun")
+    old, new = (TensorCheckpoint(tmp_path / name) for name in ("start", "begun"))
+    ids = DraftVocabulary.load(tmp_path / "begun").ids.tolist()
+    assert ids == [100, 101, 102, 103, 104, 105, 106, 107, 500, 600]
+    assert torch.equal(new["lm_head.weight"][:8], old["lm_head.weight"][:8])
+    target = TensorCheckpoint(TARGET_DIR)
+    whole = target[EMBEDDING if ModelConfig.load(TARGET_DIR).tied else "lm_head.weight"].float()
+    rows = (whole[[500, 600]] @ new[PROJECTION].float()).to(torch.bfloat16)
+    assert torch.equal(new["lm_head.weight"][8:], rows)
+    assert DraftVocabulary.of_stored_head(tmp_path / "begun") is not None
 
 
 def test_help_names_what_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
