@@ -28,6 +28,7 @@ import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -77,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"--tasks: there are {len(TASKS)}")
     torch.set_num_threads(1)
     with exclusive(chosen.work):
+        _settle(chosen)
         answers = Answers(chosen.work / "answers", chosen.target, chosen.prompts, sizes)
         collect(answers, max(chosen.tasks))
         if not chosen.answers_only:
@@ -97,7 +99,7 @@ def train(chosen: argparse.Namespace, answers: Answers) -> list[Outcome]:
     """Train and replay what is missing; the outcomes of all."""
     shapes = [Shape(layers, width or None) for width, layers in product(chosen.widths, chosen.layers)]
     by_seed = [Case(tasks, shape, seed) for seed, tasks, shape in product(chosen.seeds, sorted(chosen.tasks), shapes)]
-    general = General(chosen.general, chosen.work / "general.json")
+    general = General(chosen.general, chosen.work)
     shown = Shown()
     steps = Steps(chosen.general_steps, chosen.steps)
     study = Study(chosen.work, answers, general, chosen.target, chosen.shipped or None, steps, shown)
@@ -109,6 +111,15 @@ def train(chosen: argparse.Namespace, answers: Answers) -> list[Outcome]:
     costs = _costs(study, shapes, chosen)
     groups = product(sorted(chosen.tasks), shapes)
     return [outcome(study, [Case(*group, seed) for seed in chosen.seeds], costs) for group in groups]
+
+
+def _settle(chosen: argparse.Namespace) -> None:
+    """What drafts depend on is written into the work directory, so that none is taken for one of other settings."""
+    names = ("target", "shipped", "steps", "general_steps", "quick")
+    ours, file = {name: getattr(chosen, name) for name in names}, chosen.work / "settings.json"
+    if file.exists() and (theirs := read_json(file, dict[str, Any])) != ours:
+        raise SystemExit(f"{chosen.work} has drafts of {theirs}, not of {ours}: give another --work")
+    write_json(file, ours)
 
 
 def _costs(study: Study, shapes: Sequence[Shape], chosen: argparse.Namespace) -> Costs:

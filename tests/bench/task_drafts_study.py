@@ -9,7 +9,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -43,10 +43,11 @@ SINGLES = (BASE, CONTINUED, MIXED)  # one draft for all tasks
 Head = Literal["whole", "own"]  # all ids of the draft, or those that the answers it learned from use
 Place = Literal["right", "wrong", "general"]  # answers of its own task, of another one, of general traffic
 Hits = dict[Head, dict[Place, list[str]]]  # a text of 0 and 1 for each answer, a character for each token
+GeneralSplit = Literal["train", "stop", "test"]
 HEAD = 4096  # ids of a draft
 _RANK = 32
 _EVALUATIONS = 4  # of a training run, each with a checkpoint
-_GENERAL_SHARDS = {"train": 40, "stop": 2, "test": 2}
+_GENERAL_SHARDS: dict[GeneralSplit, int] = {"train": 40, "stop": 2, "test": 2}
 
 
 class Shape(NamedTuple):
@@ -85,36 +86,34 @@ class Case(NamedTuple):
 class General:
     """Answers of general traffic, as the collect stage of a retraining wrote them; none without a directory.
 
-    The retraining may still go on, so the shards that are there when they are first asked for are noted in `notes`.
+    The retraining may still go on, so the shards that are there when they are first asked for are written down in the
+    directory `notes`.
     """
 
     def __init__(self, directory: Path | None, notes: Path) -> None:
         self._directory, self._notes = directory, notes
 
-    def traces(self, split: Literal["stop", "test"]) -> list[Trace]:
-        return [trace for file in self._shards[split] for trace in traces_of(self._file(file).read_bytes())]
+    def traces(self, split: GeneralSplit) -> list[Trace]:
+        return [trace for file in self._shards(split) for trace in traces_of(self._file(file).read_bytes())]
 
     def dataset(self) -> DistillationSet | None:
-        files = [self._file(name).with_suffix(".safetensors") for name in self._shards["train"]]
+        files = [self._file(name).with_suffix(".safetensors") for name in self._shards("train")]
         return DistillationSet.join([DistillationSet.load(file) for file in files]) if files else None
 
     def _file(self, name: str) -> Path:
         assert self._directory is not None
         return self._directory / name
 
-    @cached_property
-    def _shards(self) -> dict[str, list[str]]:
+    def _shards(self, split: GeneralSplit) -> list[str]:
         if self._directory is None:
-            return {split: [] for split in _GENERAL_SHARDS}
-        if not self._notes.exists():
-            shards = {
-                split: [file.name for file in sorted(self._directory.glob(f"{split}-*.parquet"))[:most]]
-                for split, most in _GENERAL_SHARDS.items()
-            }
-            if few := [split for split, most in _GENERAL_SHARDS.items() if len(shards[split]) < most]:
-                raise SystemExit(f"{self._directory} has too few shards yet: {', '.join(few)}")
-            write_json(self._notes, shards)
-        return read_json(self._notes, dict[str, list[str]])
+            return []
+        note, most = self._notes / f"general-{split}.json", _GENERAL_SHARDS[split]
+        if not note.exists():
+            shards = [file.name for file in sorted(self._directory.glob(f"{split}-*.parquet"))[:most]]
+            if len(shards) < most:
+                raise SystemExit(f"{self._directory} has {len(shards)} {split} shards yet, and {most} are needed")
+            write_json(note, shards)
+        return read_json(note, list[str])
 
 
 class Steps(NamedTuple):
@@ -161,9 +160,6 @@ class Study:
                 self._train(case, name)
                 file.parent.mkdir(exist_ok=True)
                 replace(file, msgspec.json.encode(self._replayed(case, name)))
-
-    def done(self, case: Case) -> bool:
-        return all(self._hits_file(case, name).exists() for name in case.drafts)
 
     def hits(self, case: Case) -> dict[str, Hits]:
         """Those of every draft of a case that is done."""

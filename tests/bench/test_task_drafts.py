@@ -20,11 +20,11 @@ from core.model.loader import EMBEDDING, PROJECTION
 from core.model.tensor_views import TensorCheckpoint
 from core.replay.replay import Terms
 from core.sampling.params import SamplingParams
-from core.traces.store import Trace
+from core.traces.store import Trace, parquet_of
 from tests.bench import task_drafts
 from tests.bench.narrow_tasks import TASKS
 from tests.bench.task_drafts_speed import Costs, Outcome, outcome, times
-from tests.bench.task_drafts_study import GENERAL, SINGLES, Case, Shape, Study, with_head
+from tests.bench.task_drafts_study import GENERAL, SINGLES, Case, General, Shape, Study, with_head
 from train_jobs.drafts.candidates import TASK
 
 SHAPE = Shape(1, None)
@@ -48,6 +48,8 @@ def test_a_killed_study_goes_on_and_ends_in_the_same_page(tmp_path: Path, capsys
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
         f"task_drafts.{end}" for end in ("md", "json", "png")
     }
+    with pytest.raises(SystemExit, match="give another --work"):
+        task_drafts.main([*call, "--shipped", "family:draft"])
     [found] = json.loads((tmp_path / "out" / "task_drafts.json").read_text())["outcomes"]
     assert set(found["speed"]) == {f"{name}{head}" for name in (*SINGLES, TASK) for head in ("", ", own head")}
 
@@ -64,6 +66,17 @@ def test_a_head_is_made_for_the_ids_of_the_answers(tmp_path: Path) -> None:
     rows = (whole[[500, 600]] @ new[PROJECTION].float()).to(torch.bfloat16)
     assert torch.equal(new["lm_head.weight"][8:], rows)
     assert DraftVocabulary.of_stored_head(tmp_path / "begun") is not None
+
+
+def test_general_traffic_is_that_of_the_first_time(tmp_path: Path) -> None:
+    for number in (0, 2):
+        (tmp_path / f"test-000{number}.parquet").write_bytes(parquet_of([trace(3 + number)]))
+    general = General(tmp_path, tmp_path)
+    first = general.traces("test")
+    (tmp_path / "test-0001.parquet").write_bytes(parquet_of([trace(4)]))
+    assert general.traces("test") == first == [trace(3), trace(5)]
+    with pytest.raises(SystemExit, match="0 train shards yet"):
+        general.dataset()
 
 
 def test_help_names_what_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
