@@ -83,7 +83,7 @@ class Answers:
     def make(self, shard: Shard, report: Callable[[int], object]) -> None:
         """Answer the prompts of a shard; `report` is told how many are."""
         prompts, traces = self._unanswered(shard), dict[int, Trace]()
-        for index, record in answer(self._target, self._tokenizer, [one.request() for one in prompts], _SESSIONS):
+        for index, record in answer(self._target, self._tokenizer, [prompt.request() for prompt in prompts], _SESSIONS):
             traces[index] = prompts[index].answered(record.output_ids)
             report(len(traces))
         in_order = [traces[index] for index in range(len(prompts))]

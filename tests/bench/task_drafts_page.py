@@ -64,8 +64,8 @@ def _drafts(outcomes: Sequence[Outcome]) -> Iterator[str]:
             cells = [
                 f"{arm.accepted.sum() / arm.proposed.sum():.3f}" if arm.proposed.sum() else "",
                 f"{arm.tokens.sum() / arm.passes.sum():.2f}",
-                *map(told, (ratio(arm.tokens, arm.times), outcome.over_single(arm))),
-                *(told(outcome.over_single(arm, kind)) for kind in (1 - outcome.sampled, outcome.sampled)),
+                *map(with_interval, (ratio(arm.tokens, arm.times), outcome.over_single(arm))),
+                *(with_interval(outcome.over_single(arm, kind)) for kind in (1 - outcome.sampled, outcome.sampled)),
             ]
             yield _row(outcome, f"{outcome.token:.3f} | {marked} | {arm.ids:.0f}", *cells)
 
@@ -79,7 +79,7 @@ def _any_shape(outcomes: Sequence[Outcome]) -> Iterator[str]:
         task = min(of, key=lambda outcome: outcome.arms[outcome.best_task].times.sum())
         gain = ratio(single.arms[single.best_single].times, task.arms[task.best_task].times)
         drafts = (f"{single.best_single}, {single.shape}", f"{task.best_task}, {task.shape}")
-        yield f"| {tasks} | {' | '.join(drafts)} | {told(gain)} |"
+        yield f"| {tasks} | {' | '.join(drafts)} | {with_interval(gain)} |"
 
 
 def _routing(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _routing(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from header(["tasks", "shape", "best task draft", *shares, "break-even", "by seed"])
     for outcome in outcomes:
         right, wrong = outcome.arms[outcome.best_task], outcome.wrong[outcome.best_task]
-        gains = [told(outcome.over_single(right.wrong_in(share, wrong))) for share in GUESSED]
+        gains = [with_interval(outcome.over_single(right.wrong_in(share, wrong))) for share in GUESSED]
         seeds = ", ".join(f"{gain:.3f}" for gain in outcome.by_seed)
         yield _row(outcome, outcome.best_task, *gains, f"{outcome.break_even:.0%} wrong", seeds)
 
@@ -98,7 +98,7 @@ def _general(outcomes: Sequence[Outcome]) -> Iterator[str]:
     if names:
         yield from header(["tasks", "shape", *(f"general traffic: {name}" for name in names)])
         for outcome in outcomes:
-            yield _row(outcome, *(told(_speed(outcome.general[name])) for name in names))
+            yield _row(outcome, *(with_interval(_speed(outcome.general[name])) for name in names))
 
 
 def _row(outcome: Outcome, *cells: str) -> str:
@@ -109,8 +109,8 @@ def _speed(arm: Arm) -> Estimate:
     return ratio(arm.tokens, arm.times)
 
 
-def told(found: Estimate) -> str:
-    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+def with_interval(figure: Estimate) -> str:
+    return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})"
 
 
 def as_json(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:

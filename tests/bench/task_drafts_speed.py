@@ -58,7 +58,7 @@ def measure(target: Path, drafts: Mapping[Shape, Path], num_valid: int) -> Costs
     model = load_model(target, dtype=torch.bfloat16, num_pages=-(-ModelConfig.load(target).context // PAGE_SIZE))
     heads = {shape: DraftVocabulary.load(draft) for shape, draft in drafts.items()}
     whole = len(next(iter(heads.values())).ids)
-    loaded = {
+    models = {
         (shape, size): load_draft_model(
             drafts[shape],
             drafts[shape],
@@ -73,7 +73,7 @@ def measure(target: Path, drafts: Mapping[Shape, Path], num_valid: int) -> Costs
     for _ in range(_TURNS):
         passes = _passes(model)
         tokens = [
-            seconds_per_token(loaded[shape, size], num_valid, time.perf_counter, sampled=sampled)
+            seconds_per_token(models[shape, size], num_valid, time.perf_counter, sampled=sampled)
             for shape in drafts
             for sampled in (False, True)
             for size in (SMALL, whole)
@@ -104,11 +104,11 @@ def times(hit: str, trace: Trace, terms: Terms, costs: Costs, token: float) -> t
     """The counts with as many tokens drafted as the terms allow, and the times with none, one, two, ... drafted."""
     hits = [mark == "1" for mark in hit]
     counts = [replay(hits, trace, terms._replace(num_speculative_tokens=length)) for length in _LENGTHS]
-    drafted = [
+    speculative = [
         each.passes * costs.passes[length] + each.proposed * token
         for length, each in zip(_LENGTHS, counts, strict=True)
     ]
-    return counts[-1], [float(counts[-1].tokens), *drafted]
+    return counts[-1], [float(counts[-1].tokens), *speculative]
 
 
 class Arm(NamedTuple):
@@ -161,8 +161,8 @@ class Outcome(NamedTuple):
 
     def over_single(self, arm: Arm, answers: Array | None = None) -> Estimate:
         """The speed of an arm in times that of the best single draft, on these answers."""
-        single, chosen = self.arms[self.best_single], slice(None) if answers is None else answers.astype(bool)
-        return ratio(single.times[chosen], arm.times[chosen])
+        single, subset = self.arms[self.best_single], slice(None) if answers is None else answers.astype(bool)
+        return ratio(single.times[subset], arm.times[subset])
 
     @property
     def break_even(self) -> float:
@@ -178,16 +178,16 @@ class Outcome(NamedTuple):
 def outcome(study: Study, cases: Sequence[Case], costs: Costs) -> Outcome:
     """Of cases that differ in their seed alone."""
     case = cases[0]
-    found = [_Seed(study, one, costs) for one in cases]
+    seeds = [_Seed(study, of_seed, costs) for of_seed in cases]
     arms, wrong, general = (
         {name: Arm.summed([arms[name] for arms in of]) for name in of[0]}
-        for of in ([seed.arms for seed in found], [seed.wrong for seed in found], [seed.general for seed in found])
+        for of in ([seed.arms for seed in seeds], [seed.wrong for seed in seeds], [seed.general for seed in seeds])
     )
     tasks = (traces for name, traces in study.judging(case).items() if name != GENERAL)
     sampled = np.array([trace.params.temperature > 0 for trace in chain.from_iterable(tasks)], np.float64)
     token = costs.token(case.shape, costs.whole, sampled=True)
     joint = Outcome(case.tasks, case.shape, len(cases), token, arms, wrong, general, sampled, [])
-    gains = (float(seed.arms[joint.best_single].times.sum() / seed.arms[joint.best_task].times.sum()) for seed in found)
+    gains = (float(seed.arms[joint.best_single].times.sum() / seed.arms[joint.best_task].times.sum()) for seed in seeds)
     return joint._replace(by_seed=list(gains))
 
 
@@ -220,26 +220,26 @@ class _Seed:
                 if general:
                     parts = [_Part(name, hits[name][head]["general"], general)]
                     self.general[_label(name, head)] = self._arm(head, [parts])
-            routed: tuple[tuple[dict[str, Arm], Place, list[str]], ...] = (
+            places: tuple[tuple[dict[str, Arm], Place, list[str]], ...] = (
                 (self.arms, "right", names),
                 (self.wrong, "wrong", others),
             )
-            for arms, place, drafts in routed:
+            for arms, place, drafts in places:
                 marks_of = [hits[draft][head][place] for draft in drafts]
                 of_tasks = zip(drafts, marks_of, judging.values(), strict=True)
                 arms[_label(TASK, head)] = self._arm(head, [[_Part(*part)] for part in of_tasks])
             if general:
-                guessed = [
+                guesses = [
                     _Part(draft, hits[draft][head].get("general", []), general[place :: len(names)])
                     for place, draft in enumerate(names)
                 ]
-                self.general[_label(TASK, head)] = self._arm(head, [guessed])
+                self.general[_label(TASK, head)] = self._arm(head, [guesses])
 
     def _arm(self, head: Head, groups: Sequence[Sequence[_Part]]) -> Arm:
         """The number of tokens drafted is chosen for each group."""
-        found = [self._group(head, group) for group in groups]
+        columns = [self._group(head, group) for group in groups]
         ids = statistics.fmean(len(self._study.head(self._case, part.draft, head)) for part in chain(*groups))
-        return Arm(ids, *(np.concatenate(column) for column in zip(*found, strict=True)))
+        return Arm(ids, *(np.concatenate(column) for column in zip(*columns, strict=True)))
 
     def _group(self, head: Head, parts: Sequence[_Part]) -> list[Array]:
         replays, kinds = [], list[bool]()

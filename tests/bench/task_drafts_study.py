@@ -107,11 +107,11 @@ class General:
     def _shards(self, split: GeneralSplit) -> list[str]:
         if self._directory is None:
             return []
-        note, most = self._notes / f"general-{split}.json", _GENERAL_SHARDS[split]
+        note, number = self._notes / f"general-{split}.json", _GENERAL_SHARDS[split]
         if not note.exists():
-            shards = [file.name for file in sorted(self._directory.glob(f"{split}-*.parquet"))[:most]]
-            if len(shards) < most:
-                raise SystemExit(f"{self._directory} has {len(shards)} {split} shards yet, and {most} are needed")
+            shards = [file.name for file in sorted(self._directory.glob(f"{split}-*.parquet"))[:number]]
+            if len(shards) < number:
+                raise SystemExit(f"{self._directory} has {len(shards)} {split} shards yet, and {number} are needed")
             write_json(note, shards)
         return read_json(note, list[str])
 
@@ -176,8 +176,8 @@ class Study:
         whole = DraftVocabulary.load(self.draft(case, BASE)).ids.tolist()
         if head == "whole":
             return list(whole)
-        counted = self._counts(_learned(case, name))
-        return [token for token in whole if counted[token]]
+        counts = self._counts(_learned(case, name))
+        return [token for token in whole if counts[token]]
 
     def draft(self, case: Case, name: str) -> Path:
         return self._directory / case.directory / "drafts" / name
@@ -266,21 +266,21 @@ class Study:
         return sum(map(self._counts_of, tasks), Counter[int]())
 
     def _replayed(self, case: Case, name: str) -> Hits:
-        base, found = self.draft(case, BASE), Hits()
+        base, result = self.draft(case, BASE), Hits()
         model = load_draft_model(self.draft(case, name), base, dtype=torch.float32, target=self._target)
         forward, whole = session_forward(model), self.head(case, name, "whole")
         own = torch.tensor([whole.index(token) for token in self.head(case, name, "own")])
         heads: dict[Head, torch.Tensor] = {"whole": torch.arange(len(whole)), "own": own}
         for head in heads:
-            found[head] = {}
+            result[head] = {}
         for place, traces in self._judged_by(case, name):
             for trace in traces:
                 logits = output_logits(trace, forward, model.context)
                 for head, columns in heads.items():
                     ids = drawable_ids(torch.tensor(whole)[columns], self.terms.num_valid)
                     hits = hits_among(ids, trace, logits[:, columns])
-                    found[head].setdefault(place, []).append("".join(str(int(hit)) for hit in hits))
-        return found
+                    result[head].setdefault(place, []).append("".join(str(int(hit)) for hit in hits))
+        return result
 
     def _judged_by(self, case: Case, name: str) -> Iterator[tuple[Place, list[Trace]]]:
         """A single draft by all answers. A task's by its own, those of the task before it, and some general ones."""
@@ -299,13 +299,13 @@ class Study:
         return self._directory / case.directory / "hits" / f"{name}.json"
 
 
-def with_head(draft: Path, counted: Mapping[int, int], target: Path, destination: Path) -> None:
+def with_head(draft: Path, counts: Mapping[int, int], target: Path, destination: Path) -> None:
     """Write a copy of a draft whose head has the ids that were counted, then others of its own, as many as it had.
 
     The rows that it lacks are the target's.
     """
     old, checkpoint = DraftVocabulary.load(draft), TensorCheckpoint(draft)
-    frequent = set(most_frequent(counted, len(old.ids)))
+    frequent = set(most_frequent(counts, len(old.ids)))
     others = [token for token in old.ids.tolist() if token not in frequent]
     ids = sorted([*frequent, *others[: len(old.ids) - len(frequent)]])
     tensors = {name: checkpoint[name] for name in checkpoint.names()}
@@ -336,13 +336,13 @@ class Shown:
     """Says at every evaluation how far a run is, and how long the rest takes if its steps are like those so far."""
 
     def __init__(self) -> None:
-        self.left = 0
+        self.steps = 0
         self._done, self._began = 0, time.monotonic()
 
     def __call__(self, name: str, step: TrainingStep) -> None:
-        self.left, self._done = self.left - 1, self._done + 1
+        self.steps, self._done = self.steps - 1, self._done + 1
         if step.acceptance is not None or self._done in (1, 10):
             each = (time.monotonic() - self._began) / self._done
             reached = "" if step.acceptance is None else f", acceptance {step.acceptance:.3f}"
-            left = f"{each:.1f} s a step, {self.left * each / 3600:.1f} h left for {self.left} steps"
-            print(f"  {name}: {step.step} of {step.steps} steps{reached}; {left}", flush=True)
+            rest = f"{each:.1f} s a step, {self.steps * each / 3600:.1f} h left for {self.steps} steps"
+            print(f"  {name}: {step.step} of {step.steps} steps{reached}; {rest}", flush=True)

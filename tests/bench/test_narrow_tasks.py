@@ -41,15 +41,15 @@ def test_all_prompts_of_a_task_share_its_frame(tmp_path: Path) -> None:
 
 def test_a_symbol_stands_for_one_text_and_a_numbered_one_for_another() -> None:
     for seed in range(20):
-        one, again, other = filled("{fruit} {fruit} {fruit2}", Random(seed), {}).split()
-        assert one == again != other
+        first, again, other = filled("{fruit} {fruit} {fruit2}", Random(seed), {}).split()
+        assert first == again != other
 
 
 def test_texts_that_people_sent_are_read_where_they_lie(tmp_path: Path) -> None:
     [task, *_] = [task for task in TASKS if task.inputs]
-    sent = [f"question {number}" for number in range(4)] + ["long" * 200]
-    lines = (json.dumps({"messages": [{"role": "user", "content": text}]}) for text in sent)
+    texts = [f"question {number}" for number in range(4)] + ["long" * 200]
+    lines = (json.dumps({"messages": [{"role": "user", "content": text}]}) for text in texts)
     (tmp_path / f"{task.inputs}.jsonl").write_text("\n".join(lines))
-    assert sorted(task.texts(4, tmp_path)) == sent[:4]
+    assert sorted(task.texts(4, tmp_path)) == texts[:4]
     with pytest.raises(ValueError, match="4 prompts, not 5"):
         task.texts(5, tmp_path)

@@ -50,8 +50,8 @@ def test_a_killed_study_goes_on_and_ends_in_the_same_page(tmp_path: Path, capsys
     }
     with pytest.raises(SystemExit, match="give another --work"):
         task_drafts.main([*call, "--shipped", "family:draft"])
-    [found] = json.loads((tmp_path / "out" / "task_drafts.json").read_text())["outcomes"]
-    assert set(found["speed"]) == {f"{name}{head}" for name in (*SINGLES, TASK) for head in ("", ", own head")}
+    [result] = json.loads((tmp_path / "out" / "task_drafts.json").read_text())["outcomes"]
+    assert set(result["speed"]) == {f"{name}{head}" for name in (*SINGLES, TASK) for head in ("", ", own head")}
 
 
 def test_a_head_is_made_for_the_ids_of_the_answers(tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def trace(output: int, temperature: float = 0.0) -> Trace:
 
 
 def test_times_are_those_of_every_number_of_tokens_drafted() -> None:
-    counts, found = times("0110", trace(4), TERMS, COSTS, 0.25)
+    counts, durations = times("0110", trace(4), TERMS, COSTS, 0.25)
     # after the token of the prefill: two hits and a miss; the last of three passes with one token drafted each
     assert counts.tokens == 3
-    assert found[0] == 3.0  # plain
-    assert found[1] == 2 * (1 + 0.25)
-    assert found[2] == 1 + 2 * 0.25
+    assert durations[0] == 3.0  # plain
+    assert durations[1] == 2 * (1 + 0.25)
+    assert durations[2] == 1 + 2 * 0.25
 
 
 def test_a_token_costs_what_lies_between_the_heads_that_were_measured() -> None:
@@ -106,7 +106,7 @@ def test_a_token_costs_what_lies_between_the_heads_that_were_measured() -> None:
     assert COSTS.token(SHAPE, 1012, sampled=True) == pytest.approx(0.6)
 
 
-def known() -> Outcome:
+def outcome_of_two_tasks() -> Outcome:
     """Two tasks of two answers each. A task's draft guesses all of them, of another task none, single ones half."""
     first, second = (task.name for task in TASKS[:2])
     judging = {first: [trace(8), trace(8, 1.0)], second: [trace(8), trace(8, 1.0)], GENERAL: [trace(8), trace(8)]}
@@ -125,24 +125,24 @@ def known() -> Outcome:
 
 
 def test_what_hits_more_at_less_cost_is_best() -> None:
-    found = known()
-    assert found.best_task == f"{TASK}, own head"
-    assert found.best_single.endswith(", own head")
-    assert found.seeds == 2
-    own = found.arms[found.best_task]
+    result = outcome_of_two_tasks()
+    assert result.best_task == f"{TASK}, own head"
+    assert result.best_single.endswith(", own head")
+    assert result.seeds == 2
+    own = result.arms[result.best_task]
     assert own.tokens.tolist() == [14.0] * 4  # of both seeds
     # after the token of the prefill one pass with six drafted tokens, which cost nothing, or a tenth of a pass
     assert own.times.tolist() == pytest.approx([2.0, 3.2] * 2)
-    assert found.over_single(own).low > 1.0
-    assert found.arms["base"].ids == 1012
+    assert result.over_single(own).low > 1.0
+    assert result.arms["base"].ids == 1012
 
 
 def test_a_wrong_draft_costs_and_the_break_even_is_where_both_are_alike() -> None:
-    found = known()
-    right, wrong = found.arms[found.best_task], found.wrong[found.best_task]
+    result = outcome_of_two_tasks()
+    right, wrong = result.arms[result.best_task], result.wrong[result.best_task]
     assert wrong.times.tolist() == wrong.tokens.tolist()  # nothing is drafted: plain decoding
-    assert 0.0 < found.break_even < 1.0
-    assert found.over_single(right.wrong_in(found.break_even, wrong)).value == pytest.approx(1.0)
-    greedy = found.over_single(right, 1 - found.sampled)
-    assert greedy.value != found.over_single(right, found.sampled).value
-    assert np.array_equal(found.sampled, [0, 1, 0, 1])
+    assert 0.0 < result.break_even < 1.0
+    assert result.over_single(right.wrong_in(result.break_even, wrong)).value == pytest.approx(1.0)
+    greedy = result.over_single(right, 1 - result.sampled)
+    assert greedy.value != result.over_single(right, result.sampled).value
+    assert np.array_equal(result.sampled, [0, 1, 0, 1])

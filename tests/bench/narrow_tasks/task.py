@@ -40,9 +40,9 @@ class NarrowTask(NamedTuple):
     def texts(self, count: int, prompts: Path | None) -> list[str]:
         """So many distinct texts of users, the same every time. `prompts` is where the files of `inputs` lie."""
         rng = Random(f"{SEED}/{self.name}")
-        found = self._made(rng) if self.inputs is None else self._read(rng, prompts)
+        texts = self._made(rng) if self.inputs is None else self._read(rng, prompts)
         distinct = dict[str, None]()
-        for text in islice(found, _PATIENCE * count):
+        for text in islice(texts, _PATIENCE * count):
             distinct[text] = None
             if len(distinct) == count:
                 return list(distinct)
@@ -50,8 +50,8 @@ class NarrowTask(NamedTuple):
 
     def messages(self, text: str) -> list[dict[str, str]]:
         """A prompt: the frame, then what the user sends."""
-        asked, answered = self.example
-        turns = (("system", self.system), ("user", asked), ("assistant", answered), ("user", text))
+        question, answer = self.example
+        turns = (("system", self.system), ("user", question), ("assistant", answer), ("user", text))
         return [{"role": role, "content": content} for role, content in turns]
 
     def _made(self, rng: Random) -> Iterator[str]:
@@ -61,23 +61,23 @@ class NarrowTask(NamedTuple):
     def _read(self, rng: Random, prompts: Path | None) -> list[str]:
         if prompts is None:
             raise ValueError(f"{self.name} reads {self.inputs}: say where it lies")
-        asked = (prompt.chat_fields["messages"] for prompt in read_prompts(prompts / f"{self.inputs}.jsonl"))
-        texts = [text for turns in asked if len(text := turns[-1]["content"]) <= _LONGEST]
+        conversations = (prompt.chat_fields["messages"] for prompt in read_prompts(prompts / f"{self.inputs}.jsonl"))
+        texts = [text for turns in conversations if len(text := turns[-1]["content"]) <= _LONGEST]
         return rng.sample(texts, len(texts))
 
 
-def filled(template: str, rng: Random, known: dict[str, str]) -> str:
-    """The template with text for every symbol; what `known` has by symbol is taken, and what is drawn is added."""
+def filled(template: str, rng: Random, values: dict[str, str]) -> str:
+    """The template with text for every symbol; what `values` has by symbol is used, and what is drawn is added."""
 
     def text(match: re.Match[str]) -> str:
         low, high, symbol, number = match.groups()
         if low is not None:
             return str(rng.randint(int(low), int(high)))
-        if symbol + number not in known:
-            taken = {value for name, value in known.items() if name.rstrip("0123456789") == symbol}
-            others = [line for line in WORDS[symbol] if line not in taken] or WORDS[symbol]
-            known[symbol + number] = filled(rng.choice(others), rng, known)
-        return known[symbol + number]
+        if symbol + number not in values:
+            used_lines = {value for name, value in values.items() if name.rstrip("0123456789") == symbol}
+            free_lines = [line for line in WORDS[symbol] if line not in used_lines] or WORDS[symbol]
+            values[symbol + number] = filled(rng.choice(free_lines), rng, values)
+        return values[symbol + number]
 
     return _SYMBOL.sub(text, template)
 
