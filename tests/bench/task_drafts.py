@@ -4,17 +4,19 @@
     python -m tests.bench.task_drafts --work DIR --quick                      # a minute: whether all of it runs
 
 The target answers the prompts of 24 narrow tasks (`tests.bench.narrow_tasks`), 300 of each to learn from and 60 held
-out. For the first 4, 12 and 24 tasks, each shape of draft and each seed these drafts are trained:
+out. For the first 4, 12 and 24 tasks, each shape of draft and each seed there are these drafts:
 
-    base        a draft of the shape that knows general traffic, trained on all tasks
+    un-adapted  a draft of the shape that knows general traffic
+    base        the same, trained on all tasks
     continued   the base, trained on for as many steps as all adapters together
     mixed       one adapter of the base for all tasks, in as many steps
     task        an adapter of the base for each task
 
-Each is replayed with its whole head, and with its own: the ids that the answers it learned from use. A draft is judged
-by its tokens a second in times plain decoding: exact replays of the held-out answers, and costs that are measured here.
-So the first run on a work directory, or one after `costs.json` in it is deleted, needs a quiet machine when it comes to
-the costs. Beside it: what a router costs that gives some answers the wrong task's draft, and general traffic.
+Each is replayed with its whole head; with its own, the ids that the answers of its tasks use; and with a small one, the
+512 that they use most. A draft is judged by its tokens a second in times plain decoding: exact replays of the held-out
+answers, and costs that are measured here. So the first run on a work directory needs a quiet machine when it comes to
+the costs; delete `costs.json` there to have them measured again. Beside it: what a router costs that gives some answers
+the wrong task's draft, and general traffic.
 
 --general is the collect directory of a retraining with the same target. One process does everything on one thread and
 keeps what is complete: stop it at any time, the same command goes on. A training run is resumed at its last quarter.

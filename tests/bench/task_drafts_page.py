@@ -43,9 +43,9 @@ def plot(outcomes: Sequence[Outcome], file: Path) -> None:
         for axes in (left, right):
             axes.axhline(1.0, color=RULE, linewidth=1.2, zorder=0)
             axes.axhline(1.05, color=RULE, linewidth=0.8, linestyle="--", zorder=0)
-            axes.legend(labelcolor=INK)
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.1), ncols=2, borderaxespad=0.0, labelcolor=INK)
 
-    file.write_bytes(drawn(1.6 * WIDE, 3.2, draw))
+    file.write_bytes(drawn(1.6 * WIDE, 3.6, draw))
 
 
 def _line(axes: Axes, at: Sequence[float], of: Sequence[Outcome], colour: str, mark: str, label: str) -> None:

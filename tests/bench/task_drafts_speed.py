@@ -29,10 +29,9 @@ from core.model.pages import PAGE_SIZE
 from core.replay.replay import AcceptanceCounts, Terms, replay
 from core.replay.vocabulary_size import seconds_per_token
 from core.traces.store import Trace
-from tests.bench.task_drafts_study import GENERAL, SINGLES, Case, Head, Place, Shape, Study
+from tests.bench.task_drafts_study import GENERAL, HEADS, SINGLES, SMALL, Case, Head, Place, Shape, Study
 from train_jobs.drafts.candidates import TASK
 
-SMALL = 512  # ids of the smaller head whose cost is measured
 _LENGTHS = range(1, 7)  # tokens drafted for a pass
 _TURNS, _CACHED, _SESSION = 15, 128, 0
 
@@ -210,8 +209,7 @@ class _Seed:
         others = [*names[1:], names[0]]  # each is judged by the answers of the task before it
         ends = list(accumulate(map(len, judging.values()), initial=0))
         self.arms, self.wrong, self.general = dict[str, Arm](), dict[str, Arm](), dict[str, Arm]()
-        heads: tuple[Head, ...] = ("whole", "own")
-        for head in heads:
+        for head in HEADS:
             for name in SINGLES:
                 marks = hits[name][head]["right"]
                 spans = zip(judging.values(), pairwise(ends), strict=True)
@@ -259,4 +257,4 @@ class _Seed:
 
 
 def _label(name: str, head: Head) -> str:
-    return name if head == "whole" else f"{name}, own head"
+    return name if head == "whole" else f"{name}, {head} head"

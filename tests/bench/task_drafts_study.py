@@ -39,12 +39,14 @@ from train_jobs.drafts.candidates import BASE, CONTINUED, MIXED, TASK
 from train_jobs.work.artefacts import read_json, write_json
 
 GENERAL = "general"
-SINGLES = (BASE, CONTINUED, MIXED)  # one draft for all tasks
-Head = Literal["whole", "own"]  # all ids of the draft, or those that the answers it learned from use
+UNADAPTED = "un-adapted"
+SINGLES = (UNADAPTED, BASE, CONTINUED, MIXED)  # one draft for all tasks
+Head = Literal["whole", "own", "small"]  # all ids of a draft, those that its tasks' answers use, the first of these
+HEADS: tuple[Head, ...] = ("whole", "own", "small")
 Place = Literal["right", "wrong", "general"]  # answers of its own task, of another one, of general traffic
 Hits = dict[Head, dict[Place, list[str]]]  # a text of 0 and 1 for each answer, a character for each token
 GeneralSplit = Literal["train", "stop", "test"]
-HEAD = 4096  # ids of a draft
+HEAD, SMALL = 4096, 512  # ids of a draft, and of a small head
 _RANK = 32
 _EVALUATIONS = 4  # of a training run, each with a checkpoint
 _GENERAL_SHARDS: dict[GeneralSplit, int] = {"train": 40, "stop": 2, "test": 2}
@@ -150,15 +152,16 @@ class Study:
 
     def steps_left(self, case: Case) -> int:
         """Training steps of the drafts of a case that are not there."""
-        return sum(self._steps_of(case, name) for name in case.drafts if not self.draft(case, name).exists())
+        return sum(self._steps_of(case, name) for name in case.drafts[1:] if not self.draft(case, name).exists())
 
     def run(self, case: Case) -> None:
         """Train and replay all drafts of a case that are not there."""
         for name in case.drafts:
             file = self._hits_file(case, name)
             if not file.exists():
-                self._train(case, name)
-                file.parent.mkdir(exist_ok=True)
+                if name != UNADAPTED:
+                    self._train(case, name)
+                file.parent.mkdir(parents=True, exist_ok=True)
                 replace(file, msgspec.json.encode(self._replayed(case, name)))
 
     def hits(self, case: Case) -> dict[str, Hits]:
@@ -172,14 +175,18 @@ class Study:
         }
 
     def head(self, case: Case, name: str, head: Head) -> list[int]:
-        """The ids that this draft has in its whole head, or in its own small one."""
-        whole = DraftVocabulary.load(self.draft(case, BASE)).ids.tolist()
+        """The ids that this draft has in one of its heads, ascending."""
+        begun = self.draft(case, name if name == UNADAPTED else BASE)
+        whole = DraftVocabulary.load(begun).ids.tolist()
         if head == "whole":
             return list(whole)
-        counts = self._counts(_learned(case, name))
-        return [token for token in whole if counts[token]]
+        counts, among = self._counts(_learned(case, name)), set(whole)
+        own = {token: count for token, count in counts.items() if token in among}
+        return most_frequent(own, SMALL if head == "small" else len(whole))
 
     def draft(self, case: Case, name: str) -> Path:
+        if name == UNADAPTED:
+            return self.start(case.shape)
         return self._directory / case.directory / "drafts" / name
 
     def start(self, shape: Shape) -> Path:
@@ -266,19 +273,18 @@ class Study:
         return sum(map(self._counts_of, tasks), Counter[int]())
 
     def _replayed(self, case: Case, name: str) -> Hits:
-        base, result = self.draft(case, BASE), Hits()
-        model = load_draft_model(self.draft(case, name), base, dtype=torch.float32, target=self._target)
-        forward, whole = session_forward(model), self.head(case, name, "whole")
-        own = torch.tensor([whole.index(token) for token in self.head(case, name, "own")])
-        heads: dict[Head, torch.Tensor] = {"whole": torch.arange(len(whole)), "own": own}
-        for head in heads:
-            result[head] = {}
+        draft = self.draft(case, name)
+        base = draft if name == UNADAPTED else self.draft(case, BASE)
+        model = load_draft_model(draft, base, dtype=torch.float32, target=self._target)
+        forward, whole = session_forward(model), torch.tensor(self.head(case, name, "whole"))
+        columns = {head: torch.searchsorted(whole, torch.tensor(self.head(case, name, head))) for head in HEADS}
+        result: Hits = {head: {} for head in HEADS}
         for place, traces in self._judged_by(case, name):
             for trace in traces:
                 logits = output_logits(trace, forward, model.context)
-                for head, columns in heads.items():
-                    ids = drawable_ids(torch.tensor(whole)[columns], self.terms.num_valid)
-                    hits = hits_among(ids, trace, logits[:, columns])
+                for head in HEADS:
+                    ids = drawable_ids(whole[columns[head]], self.terms.num_valid)
+                    hits = hits_among(ids, trace, logits[:, columns[head]])
                     result[head].setdefault(place, []).append("".join(str(int(hit)) for hit in hits))
         return result
 

@@ -24,7 +24,7 @@ from core.traces.store import Trace, parquet_of
 from tests.bench import task_drafts
 from tests.bench.narrow_tasks import TASKS
 from tests.bench.task_drafts_speed import Costs, Outcome, outcome, times
-from tests.bench.task_drafts_study import GENERAL, SINGLES, Case, General, Shape, Study, with_head
+from tests.bench.task_drafts_study import GENERAL, HEADS, SINGLES, Case, General, Shape, Study, with_head
 from train_jobs.drafts.candidates import TASK
 
 SHAPE = Shape(1, None)
@@ -51,7 +51,9 @@ def test_a_killed_study_goes_on_and_ends_in_the_same_page(tmp_path: Path, capsys
     with pytest.raises(SystemExit, match="give another --work"):
         task_drafts.main([*call, "--shipped", "family:draft"])
     [result] = json.loads((tmp_path / "out" / "task_drafts.json").read_text())["outcomes"]
-    assert set(result["speed"]) == {f"{name}{head}" for name in (*SINGLES, TASK) for head in ("", ", own head")}
+    assert set(result["speed"]) == {
+        f"{name}{head}" for name in (*SINGLES, TASK) for head in ("", ", own head", ", small head")
+    }
 
 
 def test_a_head_is_made_for_the_ids_of_the_answers(tmp_path: Path) -> None:
@@ -113,8 +115,8 @@ def outcome_of_two_tasks() -> Outcome:
     half, every, none = "00101010", "01111111", "00000000"
     single = {"right": [half] * 4, "general": [half] * 2}
     own = {"right": [every] * 2, "wrong": [none] * 2, "general": [none]}
-    hits = {name: dict.fromkeys(("whole", "own"), single) for name in SINGLES}
-    hits |= {f"{TASK}-{name}": dict.fromkeys(("whole", "own"), own) for name in (first, second)}
+    hits = {name: dict.fromkeys(HEADS, single) for name in SINGLES}
+    hits |= {f"{TASK}-{name}": dict.fromkeys(HEADS, own) for name in (first, second)}
     study: Any = SimpleNamespace(
         hits=lambda _: hits,
         judging=lambda _: dict(judging),
