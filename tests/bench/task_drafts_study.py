@@ -342,13 +342,16 @@ class Shown:
     """Says at every evaluation how far a run is, and how long the rest takes if its steps are like those so far."""
 
     def __init__(self) -> None:
-        self.steps = 0
+        self.steps = 0  # that are to be done
         self._done, self._began = 0, time.monotonic()
 
     def __call__(self, name: str, step: TrainingStep) -> None:
-        self.steps, self._done = self.steps - 1, self._done + 1
-        if step.acceptance is not None or self._done in (1, 10):
-            each = (time.monotonic() - self._began) / self._done
+        self.steps -= 1
+        if not self._done:  # what was replayed before says nothing
+            self._began = time.monotonic()
+        self._done += 1
+        if step.acceptance is not None or self._done in (2, 10):
+            each = (time.monotonic() - self._began) / max(1, self._done - 1)
             reached = "" if step.acceptance is None else f", acceptance {step.acceptance:.3f}"
             rest = f"{each:.1f} s a step, {self.steps * each / 3600:.1f} h left for {self.steps} steps"
             print(f"  {name}: {step.step} of {step.steps} steps{reached}; {rest}", flush=True)
