@@ -4,6 +4,10 @@ To add a loss, write a function here and its line in `LOSSES`: the configuration
 function takes log-probabilities [positions, top] of the target and of the draft, at the target's most likely tokens,
 and returns the mean over the positions, in nats. -inf of the target marks a token that is left out. The first line of
 its docstring describes it.
+
+Positions weigh the same. A pass ends at its first miss, and the next one drafts on from the true token. So every
+position is judged once, but for the token after a run that is accepted whole, and passes are as many as misses and such
+runs. What a draft says after its own wrong token is never judged.
 """
 
 from __future__ import annotations
