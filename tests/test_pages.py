@@ -1,4 +1,4 @@
-"""Links between the pages of this repository lead somewhere."""
+"""What the pages of this repository say is so: their links lead somewhere, their configurations load."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import serve_app.config
+import train_jobs.config
+from tests.serve_app.test_walkthrough import script
 from tests.tree import ROOT, tracked
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -32,3 +35,13 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     pages = [path for path in tracked() if path.suffix == ".md"]
     assert len(pages) > 5
     assert not [link for page in pages for link in dead_links(page)]
+
+
+def test_the_configurations_of_the_walk_through_load(tmp_path: Path) -> None:
+    """The walk-through itself takes half an hour, and is seldom run."""
+    files = script().files
+    assert {"service.yaml", "first.yaml", "later.yaml"} == files.keys()
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+        load = serve_app.config.load_config if name == "service.yaml" else train_jobs.config.load_config
+        load(tmp_path / name)
