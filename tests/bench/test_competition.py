@@ -67,4 +67,4 @@ def test_where_nothing_is_looked_up_it_is_the_replay_of_the_draft() -> None:
 
 def test_with_neither_draft_nor_sources_every_pass_is_plain() -> None:
     runs = competition(RECORD, TERMS, Sources(DraftPolicy(), DRAFTS_ALONE), None, AcceptanceEstimate())
-    assert counts(runs) == (len(ANSWER) - 1, len(ANSWER) - 1, 0, 0)
+    assert counts(runs)[:4] == (len(ANSWER) - 1, len(ANSWER) - 1, 0, 0)
