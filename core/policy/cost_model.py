@@ -70,7 +70,7 @@ class PassCosts:
         self._known.clear()
         size, bucket = _size(rows), num_drafting.bit_length()
         pace = self._paces.setdefault(bucket, self._pace(bucket))
-        expected = self._shape.get(size)
+        expected = self._curve.at(size) if size in self._shape else 0.0  # what plans are made of, without outliers
         if not expected:
             self._shape[size] = seconds / pace
         else:
