@@ -22,6 +22,7 @@ PROFILED_CHUNK, PROFILED_CHUNKS = 64, 5  # tokens of a prompt that are read, and
 _TURNS = 3  # the first also lays out memory
 _PACE_GAIN, _SHAPE_GAIN = 1 / 8, 1 / 32
 _LEAST_READING = 1 / 8  # of the seconds of the first pass that reads
+_INTERRUPTED = 8.0  # times what other sizes say of one that was never seen: the pass was interrupted
 _LARGEST_RATIO = 2.0  # of observed to expected seconds; a pass beyond was interrupted
 _SESSION = -1
 
@@ -70,9 +71,11 @@ class PassCosts:
         self._known.clear()
         size, bucket = _size(rows), num_drafting.bit_length()
         pace = self._paces.setdefault(bucket, self._pace(bucket))
-        expected = self._curve.at(size) if size in self._shape else 0.0  # what plans are made of, without outliers
+        expected = self._shape.get(size)
         if not expected:
-            self._shape[size] = seconds / pace
+            likely = self._curve.at(size) if self.known else math.inf
+            interrupted = seconds / pace > _INTERRUPTED * likely
+            self._shape[size] = likely if interrupted else seconds / pace
         else:
             beyond = min(seconds / (pace * expected), _LARGEST_RATIO) - 1.0
             self._paces[bucket] = pace * (1.0 + _PACE_GAIN * beyond)
