@@ -94,8 +94,8 @@ def test_the_manifest_says_how_every_draft_does_on_every_task(retrained: Workspa
     assert live.manifest.acceptance.keys() == live.manifest.slots.keys()
     for slot, rates in live.manifest.acceptance.items():
         assert rates.keys() == names
-        own = live.manifest.slots[slot]
-        assert rates[slot] == pytest.approx(own.scores[own.decision])
+        own = live.manifest.slots[slot]  # whose scores are speedups
+        assert 0.0 < rates[slot] < 1.0 < own.scores[own.decision]
     assert live.manifest.evidence.keys() == set(retrained.tasks().names)
 
 
