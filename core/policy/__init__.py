@@ -20,6 +20,7 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     acceptance.MEMORY           200  a change of prompts shows within a few answers                    -1.1 %   -0.3 %
     acceptance.PRIOR_ACCEPTANCE 0.7  optimistic: most drafts accept less; 0.5 and 0.85 instead         -2.6 %   +0.1 %
     acceptance.PRIOR_WEIGHT       2  a few wrong proposals are enough to doubt a new draft             +0.1 %   -1.4 %
+    acceptance.BANDS         0, 0.8  greedy answers, those of facts and code, and hotter ones differ most
     acceptance.GUESSES          300  of a kind: a change of texts shows within a few answers
     acceptance.GUESSES_OF_PRIOR 1.5  one wrong guess is enough to doubt a kind
     acceptance.MOST_SUPPORT       4  quarters of the places that agree; kinds must fill up soon
@@ -30,7 +31,6 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     latency._MISSED_WEIGHT        2  a few tries tell
     cost_model._PACE_GAIN       1/8  the gain that TCP gives a round trip (RFC 6298)                   -0.1 %   -0.1 %
     cost_model._SHAPE_GAIN     1/32  the shape is profiled, and hardly changes                         -0.1 %   -0.6 %
-    cost_model._INTERRUPTED       8  times the likely seconds of a size never seen: no size costs so much by itself
     cost_model._LARGEST_RATIO     2  of observed to expected seconds: a pass beyond was interrupted
     cost_model._LEAST_READING   1/8  of a pass's seconds go to what it reads, even if a clock says less
     prompt_costs._GAIN          1/4  a prompt has few chunks, and the next should know of the last

@@ -2,7 +2,8 @@
 
 A pass costs shape(rows) x pace(num_drafting). The shape is profiled before there is work and hardly changes. The pace
 follows the machine: one slowed down by others is slow for passes of all sizes. Drafts that share cores or memory with
-the target slow it down, too, by an amount that only passes beside them show. Drafts with devices of their own cost
+the target slow it down, too, by an amount that only passes beside them show; it is forgotten while there are none.
+Drafts with devices of their own cost
 nothing, and all paces are one. What a pass reads of prompts beside its rows is added (`core.policy.prompt_costs`).
 """
 
@@ -22,7 +23,6 @@ PROFILED_CHUNK, PROFILED_CHUNKS = 64, 5  # tokens of a prompt that are read, and
 _TURNS = 3  # the first also lays out memory
 _PACE_GAIN, _SHAPE_GAIN = 1 / 8, 1 / 32
 _LEAST_READING = 1 / 8  # of the seconds of the first pass that reads
-_INTERRUPTED = 8.0  # times what other sizes say of one that was never seen: the pass was interrupted
 _LARGEST_RATIO = 2.0  # of observed to expected seconds; a pass beyond was interrupted
 _SESSION = -1
 
@@ -61,6 +61,7 @@ class PassCosts:
         self.prompts = PromptCosts()
         self._shape: dict[int, float] = {}  # size -> seconds at pace 1
         self._paces: dict[int, float] = {0: 1.0}  # by the bit length of num_drafting
+        self._recent = set[int]()  # of these, since estimates last forgot
         self._curve = _Curve.through({})
         self._known: dict[tuple[int, int], float] = {}  # since the last change: plans ask for the same few, many times
 
@@ -71,16 +72,15 @@ class PassCosts:
         self._known.clear()
         size, bucket = _size(rows), num_drafting.bit_length()
         pace = self._paces.setdefault(bucket, self._pace(bucket))
+        self._recent.add(bucket)
         expected = self._shape.get(size)
         if not expected:
-            likely = self._curve.at(size) if self.known else math.inf
-            interrupted = seconds / pace > _INTERRUPTED * likely
-            self._shape[size] = likely if interrupted else seconds / pace
+            self._shape[size] = seconds / pace
+            self._shape[size] = _Curve.through(self._shape).at(size)  # the pass may have been interrupted
         else:
             beyond = min(seconds / (pace * expected), _LARGEST_RATIO) - 1.0
             self._paces[bucket] = pace * (1.0 + _PACE_GAIN * beyond)
-            if not bucket:  # what drafts do to a pass must not pass for what its rows cost
-                self._shape[size] = expected * (1.0 + _SHAPE_GAIN * beyond)
+            self._shape[size] = expected * (1.0 + _SHAPE_GAIN * beyond)
         self._curve = _Curve.through(self._shape)
 
     def observe_reading(self, rows: int, chunks: Sequence[Chunk], seconds: float, num_drafting: int = 0) -> None:
@@ -99,10 +99,12 @@ class PassCosts:
         self.prompts.learn(chunks, min(seconds / expected, _LARGEST_RATIO) - 1.0, expected)
 
     def forget(self, keep: float) -> None:
-        """Move the paces beside drafts towards the pace without: what is not seen for long is taken to cost nothing."""
+        """Move the paces not seen lately towards that without drafts: what is not seen is taken to cost nothing."""
         self._known.clear()
         alone = self._paces[0]
-        self._paces = {bucket: alone + keep * (pace - alone) for bucket, pace in self._paces.items()}
+        for bucket in self._paces.keys() - self._recent:
+            self._paces[bucket] = alone + keep * (self._paces[bucket] - alone)
+        self._recent.clear()
 
     @property
     def known(self) -> bool:

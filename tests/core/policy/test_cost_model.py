@@ -112,3 +112,25 @@ def test_a_cost_of_drafting_that_is_not_seen_any_more_is_forgotten() -> None:
     for _ in range(100):
         costs.forget(0.97)
     assert costs.seconds(1, 1) - costs.seconds(1) < 0.1 * before
+
+
+def test_a_cost_of_drafting_that_is_seen_is_not_forgotten() -> None:
+    costs = PassCosts()
+    costs.observe(1, 0.010)
+    for _ in range(400):
+        costs.observe(1, 0.013, num_drafting=1)
+        costs.forget(0.97)
+    assert costs.seconds(1, 1) == pytest.approx(0.013)
+    assert costs.seconds(1) < 0.0115  # of what drafts do to a pass, little counts as what its rows cost
+
+
+def test_a_first_pass_of_a_size_that_was_interrupted_hardly_counts() -> None:
+    costs = PassCosts()
+    for rows in (1, 8, 64):
+        costs.observe(rows, 0.010)
+    for rows in (4, 80):  # between what is known, and beyond
+        costs.observe(rows, 6.0)
+        for _ in range(20):
+            costs.observe(rows, 0.010)
+    assert costs.seconds(8) == pytest.approx(0.010, rel=0.2)
+    assert costs.seconds(80) < 0.0125  # what it would be in proportion

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from core.draft.engine import DraftConfig, DraftEngine
 from core.model.base import Rows
+from core.policy.cost_model import PROFILED_ROWS
 from core.verify.engine import VerifyConfig, VerifyEngine
 from core.wire.messages import Address, Close, Commit, OpenSession, Propose
 from tests.core.toy import PROMPT, VOCAB_SIZE, Clock, ToyModel, ToyVocabulary, plain_tokens, request
@@ -44,7 +45,7 @@ class FaultyWire(RuleBasedStateMachine):
         self.target = ToyModel()
         self.target.on_forward = self.check_pass
         self.verifier = VerifyEngine(self.target, ToyVocabulary(), VerifyConfig(), self.clock)
-        for rows in (1, 16):  # as profiled before there is work
+        for rows in PROFILED_ROWS:  # before there is work
             self.verifier.policy.costs.observe(rows, STEP)
         [self.session] = self.verifier.open([request(ANSWER)])
         self.answer: list[int] = []
