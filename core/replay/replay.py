@@ -134,13 +134,12 @@ def replay(hit: Sequence[bool], record: Record, terms: Terms, costs: DraftCosts 
 
     With `costs` they have the times of all numbers of tokens up to that of the terms.
     """
-    counts = _replay(hit, record, terms, terms.num_speculative_tokens)
+    longest = terms.num_speculative_tokens
+    counts = _replay(hit, record, terms, longest)
     if costs is None:
         return counts
-    times = list[float]()
-    for length in range(1, terms.num_speculative_tokens + 1):
-        shorter = _replay(hit, record, terms, length)
-        times.append(costs.time(length, shorter.passes, shorter.proposed))
+    by_length = [*(_replay(hit, record, terms, length) for length in range(1, longest)), counts]
+    times = (costs.time(length, each.passes, each.proposed) for length, each in enumerate(by_length, 1))
     return counts._replace(times=tuple(times))
 
 

@@ -26,13 +26,14 @@ from core.model.causal_lm import load_draft_model, load_model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary
 from core.model.pages import PAGE_SIZE
-from core.replay.replay import AcceptanceCounts, Terms, replay
+from core.replay.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, Terms, replay
+from core.replay.speed import DraftCosts
 from core.replay.vocabulary_size import seconds_per_token
 from core.traces.store import Trace
 from tests.bench.task_drafts_study import GENERAL, HEADS, SINGLES, SMALL, Case, Head, Place, Shape, Study
 from train_jobs.drafts.candidates import TASK
 
-_LENGTHS = range(1, 7)  # tokens drafted for a pass
+_ROWS = 1 + NUM_SPECULATIVE_TOKENS  # of a pass, at most
 _TURNS, _CACHED, _SESSION = 15, 128, 0
 
 
@@ -79,18 +80,17 @@ def measure(target: Path, drafts: Mapping[Shape, Path], num_valid: int) -> Costs
         ]
         ratios.append([seconds / passes[0] for seconds in (*passes, *tokens)])
     medians = [statistics.median(column) for column in zip(*ratios, strict=True)]
-    rows = len(_LENGTHS) + 1
-    by_shape = {str(shape): medians[rows + 4 * place :][:4] for place, shape in enumerate(drafts)}
-    return Costs(medians[:rows], by_shape, whole)
+    by_shape = {str(shape): medians[_ROWS + 4 * place :][:4] for place, shape in enumerate(drafts)}
+    return Costs(medians[:_ROWS], by_shape, whole)
 
 
 def _passes(model: Model) -> list[float]:
     """Seconds of a pass over 1, 2, ... rows: the quickest of three."""
-    quickest = [math.inf] * (len(_LENGTHS) + 1)
+    quickest = [math.inf] * _ROWS
     model.open(_SESSION)
     model.forward([Rows(_SESSION, [0] * _CACHED, 0)])
     for _ in range(3):
-        for rows in range(1, len(quickest) + 1):
+        for rows in range(1, _ROWS + 1):
             began = time.perf_counter()
             model.forward([Rows(_SESSION, [0] * rows, rows)]).argmax(-1).tolist()
             quickest[rows - 1] = min(quickest[rows - 1], time.perf_counter() - began)
@@ -101,13 +101,8 @@ def _passes(model: Model) -> list[float]:
 
 def times(hit: str, trace: Trace, terms: Terms, costs: Costs, token: float) -> tuple[AcceptanceCounts, list[float]]:
     """The counts with as many tokens drafted as the terms allow, and the times with none, one, two, ... drafted."""
-    hits = [mark == "1" for mark in hit]
-    counts = [replay(hits, trace, terms._replace(num_speculative_tokens=length)) for length in _LENGTHS]
-    speculative = [
-        each.passes * costs.passes[length] + each.proposed * token
-        for length, each in zip(_LENGTHS, counts, strict=True)
-    ]
-    return counts[-1], [float(counts[-1].tokens), *speculative]
+    counts = replay([mark == "1" for mark in hit], trace, terms, DraftCosts(token, tuple(costs.passes[1:])))
+    return counts, [float(counts.tokens), *counts.times]
 
 
 class Arm(NamedTuple):
