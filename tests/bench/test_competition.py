@@ -10,7 +10,7 @@ from msgspec import structs
 from core.generation import GenerationRequest, Run
 from core.policy.acceptance import AcceptanceEstimate
 from core.policy.draft_policy import DraftPolicy
-from core.replay.replay import Terms, replay
+from core.replay.replay import AcceptanceCounts, Terms, replay
 from core.traces.record import Record
 from core.verify.engine import VerifyConfig
 from core.verify.sources import DEFAULT, DRAFTS_ALONE
@@ -67,4 +67,4 @@ def test_where_nothing_is_looked_up_it_is_the_replay_of_the_draft() -> None:
 
 def test_with_neither_draft_nor_sources_every_pass_is_plain() -> None:
     runs = competition(RECORD, TERMS, Sources(DraftPolicy(), DRAFTS_ALONE), None, AcceptanceEstimate())
-    assert counts(runs)[:4] == (len(ANSWER) - 1, len(ANSWER) - 1, 0, 0)
+    assert counts(runs) == AcceptanceCounts(tokens=len(ANSWER) - 1, passes=len(ANSWER) - 1)

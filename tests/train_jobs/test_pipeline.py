@@ -14,7 +14,7 @@ from core.draft_key import GENERAL
 from core.family import DRAFT_DIR
 from core.model.causal_lm import load_model
 from core.model.loader import adapted_model
-from core.replay.replay import session_forward
+from core.replay.replay import session_forward, total
 from core.tasks.classifier import TaskClassifier
 from core.tasks.identity import TaskCentroids
 from tests.train_jobs.loop import Loop
@@ -90,12 +90,17 @@ def test_adapters_load_in_plain_peft_and_say_the_same(retrained: Workspace) -> N
 def test_the_manifest_says_how_every_draft_does_on_every_task(retrained: Workspace) -> None:
     live = open_live(retrained.config.bundles).bundle
     assert live is not None
-    names = {*retrained.tasks().names, GENERAL}
+    tasks, scores = retrained.tasks(), retrained.scores()
+    numbers = {slot: tasks.numbers("promotion", task) for task, slot in enumerate(tasks.routed)}
+    numbers[GENERAL] = tasks.numbers("promotion", None)
     assert live.manifest.acceptance.keys() == live.manifest.slots.keys()
     for slot, rates in live.manifest.acceptance.items():
-        assert rates.keys() == names
-        own = live.manifest.slots[slot]  # whose scores are speedups
-        assert 0.0 < rates[slot] < 1.0 < own.scores[own.decision]
+        assert rates.keys() == {*tasks.names, GENERAL}
+        own, judged = live.manifest.slots[slot], numbers[slot]
+        jobs = [job for job in candidate_jobs(retrained) if set(judged) <= set(job.numbers["promotion"])]
+        totals = [total(scores.of(job.name, "promotion", judged)) for job in jobs]
+        figures = pytest.approx((own.scores[own.decision], rates[slot]))
+        assert any((counts.speedup, counts.acceptance_rate) == figures for counts in totals)
     assert live.manifest.evidence.keys() == set(retrained.tasks().names)
 
 
