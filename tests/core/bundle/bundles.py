@@ -14,7 +14,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from core.bundle.manifest import Manifest
-from core.bundle.store import Winner, publish
+from core.bundle.store import Winner, open_live, publish
 
 NAMES = {"target": "target-13b", "draft": "draft-68m", "id_map": "f" * 64}
 ROOT = Path(__file__).parents[3]
@@ -58,6 +58,20 @@ def content(directory: Path) -> dict[str, str]:
     """SHA-256 of every file under a directory, by its path in it."""
     files = (file for file in sorted(directory.rglob("*")) if file.is_file())
     return {str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def served(root: Path) -> Manifest:
+    """The live manifest, after a check that its adapters and router are as they were published."""
+    live = open_live(root).bundle
+    assert live is not None
+    for directory in (live.router, *(live.directory(task) for task in live.manifest.slots)):
+        assert directory is None or content(directory) == live.manifest.parts[directory.name]
+    return live.manifest
+
+
+def file_of(root: Path, part: str | None, name: str = "adapter_model.safetensors") -> Path:
+    assert part is not None
+    return root / "parts" / part / name
 
 
 class KilledWriters:
