@@ -76,8 +76,12 @@ class Target(Section):
     )
     decoder: str = Field(
         "auto",
-        description="computes the passes: kernels compiled for this CPU, or torch; auto: compiled on a CPU, torch "
-        "elsewhere",
+        description="computes the passes: kernels compiled for this CPU, torch, or vllm for models that neither "
+        "knows; auto: compiled on a CPU, torch elsewhere",
+    )
+    vllm: dict[str, Any] = Field(
+        default_factory=dict,
+        description="with decoder: vllm, arguments of its EngineArgs, as {tensor_parallel_size: 2, quantization: fp8}",
     )
     numerics: Literal["exact", "fast"] = Field(
         "exact",
@@ -115,6 +119,14 @@ class Target(Section):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return decoder
+
+    @model_validator(mode="after")
+    def _vllm_is_its_decoder(self) -> Self:
+        from core.model.decoder import VLLM
+
+        if self.vllm and self.decoder != VLLM:
+            raise ValueError(f"vllm: {', '.join(self.vllm)}: only read with decoder: {VLLM}")
+        return self
 
 
 class Draft(Section):

@@ -15,8 +15,6 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from core.generation import GenerationRequest
-from core.model.config import ModelConfig
-from core.model.loader import resolve
 from core.model_names import locate
 from core.text.tokenizer import load_tokenizer
 from serve_app.access.guarding import guarded
@@ -28,6 +26,7 @@ from serve_app.deployments.answer.trace_recorder import TraceRecorder
 from serve_app.deployments.answer.verifier_calls import VerifierCalls
 from serve_app.deployments.answer.verifier_watch import VerifierWatch, listed_verifiers
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.deployments.models.target_context import context_of
 from serve_app.deployments.telemetry.node_metrics import cluster_metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.deployments.telemetry.reports import IngressReport
@@ -53,7 +52,7 @@ class SpeculativeIngress:
         self.tokenizer = load_tokenizer(target, config.target.tool_format)
         self.model_name = config.name
         self.aliases = config.aliases
-        self.context = ModelConfig.load(resolve(target)).context
+        self.context = context_of(config.target)
         self.vocab_size = self.tokenizer.num_valid
         self.owner_salt = owner_salt
         self.max_choices = min(config.ingress.max_choices, config.target.max_sessions)
@@ -80,6 +79,7 @@ class SpeculativeIngress:
             "target": target.model,
             "draft": draft.model,
             "dtype": target.dtype,
+            "decoder": target.decoder,
             "numerics": target.numerics,
             "context": self.context,
             "bundle": self.served().version,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import torch
@@ -11,9 +12,12 @@ from core.errors import ConfigError
 from core.model.causal_lm import CausalLM, load_model
 from core.model.config import ModelConfig
 from core.model.cpu.threads import choose_threads
+from core.model.decoder import VLLM
 from core.model.invariance import differing
 from core.model.loader import public_name, resolve
 from core.model.pages import pages_for
+from core.model.vllm.loading import load_model as load_into_vllm
+from core.model.vllm.options import VllmOptions
 from core.model_names import locate
 from serve_app.config import Target
 
@@ -26,25 +30,36 @@ def load_target(target: Target) -> CausalLM:
     Raises `ConfigError` if `cache_tokens` is less than a context, or if the device does not keep `numerics: exact`.
     """
     path, exact = resolve(locate(target.model)), target.numerics == "exact"
-    pages = _target_pages(target, path)
     if target.device == "cpu":
         _set_threads(target, path)
-    model = load_model(
-        path,
-        dtype=getattr(torch, target.dtype),
-        device=target.device,
-        num_pages=pages,
-        decoder=target.decoder,
-        exact=exact,
-    )
+    if target.decoder == VLLM:
+        options = VllmOptions(
+            target.dtype,
+            target.device,
+            exact,
+            target.max_sessions,
+            target.prefill_chunk,
+            target.cache_tokens,
+            target.vllm,
+        )
+        model = load_into_vllm(path, options)
+    else:
+        model = load_model(
+            path,
+            dtype=getattr(torch, target.dtype),
+            device=target.device,
+            num_pages=_target_pages(target, path),
+            decoder=target.decoder,
+            exact=exact,
+        )
     if exact:
         _check_exact(model, target.device)
     return model
 
 
 def _set_threads(target: Target, path: Path) -> None:
-    if target.threads is not None:
-        torch.set_num_threads(target.threads)
+    if target.threads is not None or target.decoder == VLLM:
+        torch.set_num_threads(target.threads or max(1, len(os.sched_getaffinity(0)) - 1))
         return
     threads = choose_threads(path, getattr(torch, target.dtype), decoder=target.decoder)
     _log.info("%s computes on %d threads", public_name(target.model), threads)

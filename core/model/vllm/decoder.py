@@ -1,0 +1,57 @@
+"""vLLM's model runners as a `Decoder`: their cache, their kernels, their ranks; sessions and sampling stay ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from core.model.bfloat16 import Dtype
+from core.model.draft_tokens import DraftToken, StopRule
+from core.model.pages import PageCopy, Span
+from core.model.vllm.options import RESERVED
+from core.model.vllm.passes import Cache, Pass
+
+_PAD = -1 << 62  # a session's number that no session has
+
+
+class VllmDecoder:
+    """Runs every pass on all ranks of `engine`, of which rank 0 is in this process and keeps the logits.
+
+    With `doubles` a lone row gets company: on CPUs vLLM's products of one row are of other kernels, with other bits.
+    """
+
+    draws = loops = False
+
+    def __init__(self, engine: Any, cache: Cache, dtype: Dtype, device: torch.device, *, doubles: bool) -> None:
+        self.num_pages = cache.num_blocks - RESERVED
+        self.dtype, self.device = dtype, device
+        self.head_ids: torch.Tensor | None = None
+        self._engine = engine
+        self._copies: list[PageCopy] = []
+        self._doubles = doubles
+
+    def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> torch.Tensor:
+        if self._doubles and len(tokens) == 1:
+            tokens, spans = [*tokens, 0], [*spans, Span(_PAD, 1, 0, 1, [self.num_pages])]
+        copies, self._copies = self._copies, []
+        logits: torch.Tensor = self._engine.collective_rpc("run_pass", args=(Pass(tokens, spans, logit_rows, copies),))[
+            0
+        ]
+        return logits
+
+    def draw(
+        self,
+        tokens: Sequence[int],
+        spans: Sequence[Span],
+        steps: int,
+        num_ids: int,
+        noise: torch.Tensor | None,
+        ending: StopRule,
+    ) -> list[list[DraftToken]]:
+        raise NotImplementedError("a target draws nothing")
+
+    def copy_pages(self, copies: Sequence[PageCopy]) -> None:
+        """They are made with the next pass, which follows."""
+        self._copies += copies

@@ -1,0 +1,117 @@
+"""Loads a target into vLLM, all ranks of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil  # type: ignore[import-untyped]
+import torch
+
+from core.errors import ConfigError
+from core.generation import MAX_SPECULATIVE_TOKENS
+from core.model.causal_lm import CausalLM
+from core.model.pages import PAGE_SIZE, pages_for
+from core.model.vllm.options import RESERVED, VllmOptions, check_options, context_of
+
+if TYPE_CHECKING:
+    from core.model.vllm.passes import Cache
+
+_ATTENTION = ("FullAttentionSpec", "MLAAttentionSpec")
+_FEWEST_ROWS = 256  # of the largest pass; checks at start take as many
+_BATCH_INVARIANT = (9, 0)  # the compute capability from which vLLM has kernels whose bits no batch changes
+
+
+def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
+    """Load a model's directory into vLLM, with all ranks.
+
+    Raises `ConfigError` where vLLM is not installed, in vLLM's words for what it refuses, and by name for a model whose
+    cache is other than one group of attention layers.
+    """
+    check_options(options.engine)
+    _set_environment(options)
+    try:
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.core import EngineCore
+    except ImportError as error:
+        raise ConfigError(f"target.decoder: vllm: {error}; serve_app/vllm.md says how to install it") from error
+    from core.model.vllm.decoder import VllmDecoder
+    from core.model.vllm.ranks import LocalRanks
+
+    arguments = {**_arguments(Path(path), options), "distributed_executor_backend": LocalRanks, **options.engine}
+    try:
+        config = EngineArgs(**arguments).create_engine_config()
+        engine = EngineCore(config, LocalRanks, log_stats=False)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise ConfigError(f"target.vllm: {_words(error)}") from error
+    cache: Cache = engine.collective_rpc("begin_passes")[0]
+    _check_cache(cache)
+    model, on_cpu = config.model_config, options.device == "cpu"
+    decoder = VllmDecoder(engine, cache, options.dtype, torch.device(options.device), doubles=on_cpu)
+    return CausalLM(model.get_vocab_size(), model.max_model_len, decoder)
+
+
+def _arguments(path: Path, options: VllmOptions) -> dict[str, Any]:
+    context = context_of(path, options.engine)
+    rows = options.prefill_chunk + options.max_sessions * (1 + MAX_SPECULATIVE_TOKENS)
+    return {
+        "model": str(path),
+        "dtype": options.dtype,
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",
+        "max_num_seqs": options.max_sessions + 1,  # one beside a lone row
+        "max_num_batched_tokens": max(_FEWEST_ROWS, rows) + 1,
+        "max_model_len": context,
+        **_cache_size(context, options),
+        "block_size": PAGE_SIZE,
+        "enable_prefix_caching": False,
+        "async_scheduling": False,
+        "disable_hybrid_kv_cache_manager": True,  # one group of layers, one page table; windows only save memory
+        "worker_extension_cls": "core.model.vllm.passes.PassWorker",
+    }
+
+
+def _set_environment(options: VllmOptions) -> None:
+    """vLLM reads some of its settings nowhere else."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # its engine lives in this process
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # passes.py drives the other one
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    if options.exact and options.device != "cpu" and torch.cuda.get_device_capability() >= _BATCH_INVARIANT:
+        os.environ.setdefault("VLLM_BATCH_INVARIANT", "1")
+
+
+def _cache_size(context: int, options: VllmOptions) -> dict[str, Any]:
+    """As many blocks as the pages asked for, and the two that `VllmDecoder` keeps free of sessions."""
+    on_cpu, tokens = options.device == "cpu", options.cache_tokens
+    if tokens is not None and tokens < context:
+        raise ConfigError(
+            f"target.cache_tokens: {tokens} is less than one whole context.\n"
+            f"Write {context} or more, or a smaller max_model_len in target.vllm."
+        )
+    if tokens is None and not on_cpu:
+        return {}
+    pages = options.max_sessions * pages_for(context) if tokens is None else pages_for(tokens)
+    # Without a size vLLM takes all of a CPU's memory; with a number of blocks it only asks whether that is less.
+    memory = {"kv_cache_memory_bytes": psutil.virtual_memory().available // 2} if on_cpu else {}
+    return {"num_gpu_blocks_override": pages + RESERVED, **memory}
+
+
+def _words(error: Exception) -> str:
+    """What vLLM says; pydantic adds all arguments to that."""
+    errors = getattr(error, "errors", None)
+    return "; ".join(fault["msg"] for fault in errors()) if errors else str(error)
+
+
+def _check_cache(cache: Cache) -> None:
+    if cache.block_size != PAGE_SIZE:
+        raise ConfigError(
+            f"target.decoder: vllm's kernels for this model want blocks of {cache.block_size} tokens, not {PAGE_SIZE}"
+        )
+    if len(cache.kinds) != 1 or cache.kinds[0] not in _ATTENTION:
+        kinds = " and ".join(cache.kinds) or "none"
+        raise ConfigError(
+            f"target.decoder: with vllm a model has one kind of cache, {' or '.join(_ATTENTION)}; this one has {kinds}"
+        )

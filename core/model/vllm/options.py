@@ -1,0 +1,57 @@
+"""What a target in vLLM is loaded for; read without vLLM and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.errors import ConfigError
+from core.model.bfloat16 import Dtype
+from core.model.config import read_config
+from core.model.pages import PAGE_SIZE
+
+RESERVED = 2  # blocks without a session: vLLM never writes to the first, and a row beside a lone one to the last
+_OURS = {
+    "model": "write target.model",
+    "dtype": "write target.dtype",
+    "max_num_seqs": "write target.max_sessions",
+    "max_num_batched_tokens": "write target.prefill_chunk",
+    "num_gpu_blocks_override": "write target.cache_tokens",
+    "speculative_config": "TaskSpec drafts",
+    "block_size": f"a page is {PAGE_SIZE} tokens",
+    "enable_prefix_caching": "TaskSpec caches prefixes",
+    "pipeline_parallel_size": "write tensor_parallel_size",
+}
+"""Arguments of vLLM that are not the user's, and what to write instead or why."""
+
+
+class VllmOptions(NamedTuple):
+    """What vLLM is loaded for: passes of at most `max_sessions`, which read at most `prefill_chunk` tokens of prompts.
+
+    `cache_tokens` None: on a CPU as many as whole contexts of all sessions, on a GPU what vLLM finds room for. `engine`
+    are further arguments of vLLM's `EngineArgs`.
+    """
+
+    dtype: Dtype
+    device: str
+    exact: bool
+    max_sessions: int
+    prefill_chunk: int = 256
+    cache_tokens: int | None = None
+    engine: Mapping[str, Any] = {}
+
+
+def context_of(directory: Path, engine: Mapping[str, Any]) -> int:
+    """The most tokens of a session: `max_model_len`, or else what the model's `config.json` says."""
+    raw = read_config(directory)
+    tokens = engine.get("max_model_len") or {**raw, **raw.get("text_config", {})}.get("max_position_embeddings")
+    if not isinstance(tokens, int):
+        raise ConfigError(f"{directory}: config.json has no max_position_embeddings; write target.vllm.max_model_len")
+    return tokens
+
+
+def check_options(engine: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` for an argument that TaskSpec gives itself, with what to write instead."""
+    if ours := next((key for key in engine if key in _OURS), None):
+        raise ConfigError(f"target.vllm.{ours} is not for you to set: {_OURS[ours]}")

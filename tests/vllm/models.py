@@ -1,0 +1,21 @@
+"""Tiny models with random weights, loaded into vLLM on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from core.model.causal_lm import CausalLM
+from core.model.vllm.loading import load_model
+from core.model.vllm.options import VllmOptions
+
+SIZES: dict[str, object] = {"hidden_size": 128, "vocab_size": 304, "max_position_embeddings": 512}
+"""vLLM's attention on CPUs wants heads of 32 or more."""
+
+
+def in_vllm(directory: Path, dtype: str = "float32", *, tokens: int = 2048, **engine: Any) -> CausalLM:
+    """At most four sessions to a pass, as exact as vLLM is."""
+    options = VllmOptions(
+        dtype, "cpu", True, max_sessions=4, cache_tokens=tokens, engine={"enforce_eager": True, **engine}
+    )
+    return load_model(directory, options)

@@ -1,0 +1,44 @@
+"""Architectures and weights that our own decoders refuse: logits of transformers, whatever shares the pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.errors import TaskSpecError
+from core.model.causal_lm import load_model
+from core.model.invariance import differing
+from tests.core.model.random_models import feed, fresh, random_tokens, save_model
+from tests.vllm.answers import answers
+from tests.vllm.models import SIZES, in_vllm
+
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+ARCHITECTURES: dict[str, tuple[str, dict[str, object]]] = {
+    "a mixture of experts": ("mixtral", EXPERTS),
+    "softcapped, with windows": ("gemma2", {"sliding_window": 40, "head_dim": 32, "query_pre_attn_scalar": 32}),
+    "layer norms, heads partly rotated": ("phi", {"partial_rotary_factor": 0.5}),
+    "windows in every layer": ("starcoder2", {"sliding_window": 40}),
+    "attention and MLP side by side": ("gpt_neox", {"rotary_pct": 0.5}),
+}
+LENGTH = 150
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_serves_what_ours_refuses(tmp_path: Path, name: str) -> None:
+    architecture, changes = ARCHITECTURES[name]
+    oracle = save_model(tmp_path, architecture, **SIZES, **changes)
+    with pytest.raises(TaskSpecError):
+        load_model(tmp_path, dtype=torch.float32, num_pages=8)
+    model = in_vllm(tmp_path)
+    assert differing(model).differing == 0
+    tokens = random_tokens(LENGTH, 304)
+    with torch.inference_mode():
+        expected = oracle(torch.tensor([tokens])).logits[0]
+    assert expected.std() > 0.1
+    logits = torch.cat([fresh(model, 0, tokens[:-20]), feed(model, 0, tokens[-20:], 3)])
+    torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
+    model.close(0)
+    plain = answers(model)
+    assert answers(model, right=plain) == answers(model, wrong=True) == plain
