@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from core.model.bfloat16 import Dtype
 from core.model.causal_lm import CausalLM
 from core.model.vllm.loading import load_model
 from core.model.vllm.options import VllmOptions
@@ -13,9 +14,9 @@ SIZES: dict[str, object] = {"hidden_size": 128, "vocab_size": 304, "max_position
 """vLLM's attention on CPUs wants heads of 32 or more."""
 
 
-def in_vllm(directory: Path, dtype: str = "float32", *, tokens: int = 2048, **engine: Any) -> CausalLM:
-    """At most four sessions to a pass, as exact as vLLM is."""
-    options = VllmOptions(
-        dtype, "cpu", True, max_sessions=4, cache_tokens=tokens, engine={"enforce_eager": True, **engine}
-    )
-    return load_model(directory, options)
+def in_vllm(
+    directory: Path, dtype: Dtype = "float32", *, tokens: int = 2048, sessions: int = 4, **engine: Any
+) -> CausalLM:
+    """A model with a cache of so many `tokens`, whose passes are of at most so many `sessions`."""
+    settings = {"enforce_eager": True, **engine}
+    return load_model(directory, VllmOptions(dtype, "cpu", True, sessions, cache_tokens=tokens, engine=settings))

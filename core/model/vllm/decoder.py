@@ -24,11 +24,14 @@ class VllmDecoder:
 
     draws = loops = False
 
-    def __init__(self, engine: Any, cache: Cache, dtype: Dtype, device: torch.device, *, doubles: bool) -> None:
+    def __init__(
+        self, engine: Any, cache: Cache, num_ids: int, dtype: Dtype, device: torch.device, *, doubles: bool
+    ) -> None:
         self.num_pages = cache.num_blocks - RESERVED
         self.dtype, self.device = dtype, device
         self.head_ids: torch.Tensor | None = None
         self._engine = engine
+        self._no_logits = torch.empty(0, num_ids, device=device)
         self._copies: list[PageCopy] = []
         self._doubles = doubles
 
@@ -36,10 +39,9 @@ class VllmDecoder:
         if self._doubles and len(tokens) == 1:
             tokens, spans = [*tokens, 0], [*spans, Span(_PAD, 1, 0, 1, [self.num_pages])]
         copies, self._copies = self._copies, []
-        logits: torch.Tensor = self._engine.collective_rpc("run_pass", args=(Pass(tokens, spans, logit_rows, copies),))[
-            0
-        ]
-        return logits
+        ordered = Pass(tokens, spans, logit_rows, copies)
+        logits: torch.Tensor | None = self._engine.collective_rpc("run_pass", args=(ordered,))[0]
+        return self._no_logits if logits is None else logits
 
     def draw(
         self,

@@ -48,8 +48,9 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
     cache: Cache = engine.collective_rpc("begin_passes")[0]
     _check_cache(cache)
     model, on_cpu = config.model_config, options.device == "cpu"
-    decoder = VllmDecoder(engine, cache, options.dtype, torch.device(options.device), doubles=on_cpu)
-    return CausalLM(model.get_vocab_size(), model.max_model_len, decoder)
+    num_ids = model.get_vocab_size()
+    decoder = VllmDecoder(engine, cache, num_ids, options.dtype, torch.device(options.device), doubles=on_cpu)
+    return CausalLM(num_ids, model.max_model_len, decoder)
 
 
 def _arguments(path: Path, options: VllmOptions) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class PassWorker:
         return Cache(config.num_blocks, self.model_runner.cache_config.block_size, kinds)
 
     def run_pass(self, ordered: Pass) -> torch.Tensor | None:
-        """The fp32 logits [logit rows, ids], on rank 0; None on the others."""
+        """The fp32 logits [logit rows, ids], on rank 0; None on the others, and of no rows."""
         return self.passes.run(ordered)
 
 
@@ -77,7 +77,7 @@ class RunnerPasses:
         hidden = runner.execute_model_state.hidden_states
         runner.execute_model_state = None  # nothing is sampled there
         if not ordered.logit_rows:
-            return torch.empty(0, 0)
+            return None
         begins, begin = {}, 0
         lengths = {_name(span): span.length for span in ordered.spans}
         for name in runner.input_batch.req_ids:  # in an order of its own
