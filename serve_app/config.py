@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
+from core.model.target import TargetModel
 from core.settings import AbsolutePath, Section, read_settings
 from core.tools.formats import FormatName
 from core.traces.memory_files import EXAMPLE, disk_at
@@ -63,25 +64,13 @@ class Actors(Section):
         return self.replicas if self.autoscaling is None else int(self.autoscaling.get("max_replicas", 1))
 
 
-class Target(Section):
+class Target(TargetModel):
     """The target: the model whose answers clients get."""
 
-    model: str = Field(description="directory, hub id, or family:target")
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    device: str = "cpu"
     threads: int | None = Field(
         None,
         ge=1,
         description="on a CPU; null: the fastest number found at start, at most all cores but one",
-    )
-    decoder: str = Field(
-        "auto",
-        description="computes the passes: kernels compiled for this CPU, torch, or vllm for models that neither "
-        "knows; auto: compiled on a CPU, torch elsewhere",
-    )
-    vllm: dict[str, Any] = Field(
-        default_factory=dict,
-        description="with decoder: vllm, arguments of its EngineArgs, as {tensor_parallel_size: 2, quantization: fp8}",
     )
     numerics: Literal["exact", "fast"] = Field(
         "exact",
@@ -108,25 +97,6 @@ class Target(Section):
         "also work with a template that has none: they are told in the system message",
     )
     actors: Actors = Actors()
-
-    @field_validator("decoder")
-    @classmethod
-    def _one_of_the_decoders(cls, decoder: str) -> str:
-        from core.model.decoder import check_name
-
-        try:
-            check_name(decoder)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        return decoder
-
-    @model_validator(mode="after")
-    def _vllm_is_its_decoder(self) -> Self:
-        from core.model.decoder import VLLM
-
-        if self.vllm and self.decoder != VLLM:
-            raise ValueError(f"vllm: {', '.join(self.vllm)}: only read with decoder: {VLLM}")
-        return self
 
 
 class Draft(Section):

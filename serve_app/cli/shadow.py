@@ -25,7 +25,6 @@ from core.text.vocabulary import digest, same_id_map
 from core.traces.store import TraceStore
 from serve_app.config import ServiceConfig
 from serve_app.deployments.models.served_models import bundle_root
-from serve_app.deployments.models.target_context import context_of
 from serve_app.terminal.progress import step
 
 _WITHOUT_COSTS = "Neither bundle knows what these drafts cost: acceptance decides, not speed.\n"
@@ -150,7 +149,7 @@ def _check_fits(config: ServiceConfig, bundle: Bundle | None) -> None:
 def _terms(config: ServiceConfig) -> Terms:
     target = locate(config.target.model)
     num_valid = same_id_map(target, locate(config.draft.model))
-    return Terms(config.draft.num_speculative_tokens, num_valid, context_of(config.target))
+    return Terms(config.draft.num_speculative_tokens, num_valid, config.target.context)
 
 
 def _load(config: ServiceConfig, directory: Path | None) -> CausalLM:

@@ -7,6 +7,7 @@ from typing import Any
 
 from core.model.bfloat16 import Dtype
 from core.model.causal_lm import CausalLM
+from core.model.pages import PAGE_SIZE
 from core.model.vllm.loading import load_model
 from core.model.vllm.options import VllmOptions
 
@@ -18,5 +19,5 @@ def in_vllm(
     directory: Path, dtype: Dtype = "float32", *, tokens: int = 2048, sessions: int = 4, **engine: Any
 ) -> CausalLM:
     """A model with a cache of so many `tokens`, whose passes are of at most so many `sessions`."""
-    settings = {"enforce_eager": True, **engine}
-    return load_model(directory, VllmOptions(dtype, "cpu", True, sessions, cache_tokens=tokens, engine=settings))
+    pages, settings = tokens // PAGE_SIZE, {"enforce_eager": True, **engine}
+    return load_model(directory, VllmOptions(dtype, "cpu", True, sessions, num_pages=pages, engine=settings))

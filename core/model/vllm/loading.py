@@ -12,13 +12,13 @@ import torch
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.model.causal_lm import CausalLM
-from core.model.pages import PAGE_SIZE, pages_for
+from core.model.pages import PAGE_SIZE
 from core.model.vllm.options import RESERVED, VllmOptions, check_options, context_of
 
 if TYPE_CHECKING:
     from core.model.vllm.passes import Cache
 
-_ATTENTION = ("FullAttentionSpec", "MLAAttentionSpec")
+_ATTENTION = ("FullAttentionSpec", "SlidingWindowSpec", "MLAAttentionSpec")
 _FEWEST_ROWS = 256  # of the largest pass; checks at start take as many
 _BATCH_INVARIANT = (9, 0)  # the compute capability from which vLLM has kernels whose bits no batch changes
 
@@ -35,7 +35,7 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.core import EngineCore
     except ImportError as error:
-        raise ConfigError(f"target.decoder: vllm: {error}; serve_app/vllm.md says how to install it") from error
+        raise ConfigError(f"target.decoder: vllm: {error}; serve_app/serving.md says how to install it") from error
     from core.model.vllm.decoder import VllmDecoder
     from core.model.vllm.ranks import LocalRanks
 
@@ -54,7 +54,6 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
 
 
 def _arguments(path: Path, options: VllmOptions) -> dict[str, Any]:
-    context = context_of(path, options.engine)
     rows = options.prefill_chunk + options.max_sessions * (1 + MAX_SPECULATIVE_TOKENS)
     return {
         "model": str(path),
@@ -63,8 +62,8 @@ def _arguments(path: Path, options: VllmOptions) -> dict[str, Any]:
         "generation_config": "vllm",
         "max_num_seqs": options.max_sessions + 1,  # one beside a lone row
         "max_num_batched_tokens": max(_FEWEST_ROWS, rows) + 1,
-        "max_model_len": context,
-        **_cache_size(context, options),
+        "max_model_len": context_of(path, options.engine),
+        **_cache_size(options),
         "block_size": PAGE_SIZE,
         "enable_prefix_caching": False,
         "async_scheduling": False,
@@ -84,20 +83,12 @@ def _set_environment(options: VllmOptions) -> None:
         os.environ.setdefault("VLLM_BATCH_INVARIANT", "1")
 
 
-def _cache_size(context: int, options: VllmOptions) -> dict[str, Any]:
-    """As many blocks as the pages asked for, and the two that `VllmDecoder` keeps free of sessions."""
-    on_cpu, tokens = options.device == "cpu", options.cache_tokens
-    if tokens is not None and tokens < context:
-        raise ConfigError(
-            f"target.cache_tokens: {tokens} is less than one whole context.\n"
-            f"Write {context} or more, or a smaller max_model_len in target.vllm."
-        )
-    if tokens is None and not on_cpu:
+def _cache_size(options: VllmOptions) -> dict[str, Any]:
+    if options.num_pages is None:
         return {}
-    pages = options.max_sessions * pages_for(context) if tokens is None else pages_for(tokens)
     # Without a size vLLM takes all of a CPU's memory; with a number of blocks it only asks whether that is less.
-    memory = {"kv_cache_memory_bytes": psutil.virtual_memory().available // 2} if on_cpu else {}
-    return {"num_gpu_blocks_override": pages + RESERVED, **memory}
+    memory = {"kv_cache_memory_bytes": psutil.virtual_memory().available // 2} if options.device == "cpu" else {}
+    return {"num_gpu_blocks_override": options.num_pages + RESERVED, **memory}
 
 
 def _words(error: Exception) -> str:
@@ -114,5 +105,5 @@ def _check_cache(cache: Cache) -> None:
     if len(cache.kinds) != 1 or cache.kinds[0] not in _ATTENTION:
         kinds = " and ".join(cache.kinds) or "none"
         raise ConfigError(
-            f"target.decoder: with vllm a model has one kind of cache, {' or '.join(_ATTENTION)}; this one has {kinds}"
+            f"target.decoder: with vllm the cache is of one kind, {' or '.join(_ATTENTION)}; this model's is of {kinds}"
         )

@@ -29,8 +29,7 @@ _OURS = {
 class VllmOptions(NamedTuple):
     """What vLLM is loaded for: passes of at most `max_sessions`, which read at most `prefill_chunk` tokens of prompts.
 
-    `cache_tokens` None: on a CPU as many as whole contexts of all sessions, on a GPU what vLLM finds room for. `engine`
-    are further arguments of vLLM's `EngineArgs`.
+    `num_pages` None leaves the size of the cache to vLLM. `engine` are further arguments of vLLM's `EngineArgs`.
     """
 
     dtype: Dtype
@@ -38,7 +37,7 @@ class VllmOptions(NamedTuple):
     exact: bool
     max_sessions: int
     prefill_chunk: int = 256
-    cache_tokens: int | None = None
+    num_pages: int | None = None
     engine: Mapping[str, Any] = {}
 
 

@@ -26,7 +26,6 @@ from serve_app.deployments.answer.trace_recorder import TraceRecorder
 from serve_app.deployments.answer.verifier_calls import VerifierCalls
 from serve_app.deployments.answer.verifier_watch import VerifierWatch, listed_verifiers
 from serve_app.deployments.models.served_models import ServedModels
-from serve_app.deployments.models.target_context import context_of
 from serve_app.deployments.telemetry.node_metrics import cluster_metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.deployments.telemetry.reports import IngressReport
@@ -52,7 +51,7 @@ class SpeculativeIngress:
         self.tokenizer = load_tokenizer(target, config.target.tool_format)
         self.model_name = config.name
         self.aliases = config.aliases
-        self.context = context_of(config.target)
+        self.context = config.target.context
         self.vocab_size = self.tokenizer.num_valid
         self.owner_salt = owner_salt
         self.max_choices = min(config.ingress.max_choices, config.target.max_sessions)

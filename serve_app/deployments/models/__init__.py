@@ -2,7 +2,6 @@
 
 served_models    the bundle of a service, opened: a draft for each task, and a router
 target_loading   the target, with the KV cache, threads and numerics of the configuration
-target_context   the longest context it has, read without loading it
 draft_loading    drafts; on a CPU without torch
 plan             what passes between the rollout and the ingress: which bundle serves, and how its drafts do
 """
