@@ -23,8 +23,8 @@ from pydantic_core import PydanticCustomError
 
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
-from core.model.target import TargetModel
 from core.settings import AbsolutePath, Section, read_settings
+from core.target import TargetModel
 from core.tools.formats import FormatName
 from core.traces.memory_files import EXAMPLE, disk_at
 from core.verify.sources import DEFAULT, SourceOptions, made

@@ -13,8 +13,8 @@ from pydantic import Field, field_validator, model_validator
 
 from core.distill.losses import LOSSES, described
 from core.errors import ConfigError
-from core.model.target import TargetModel
 from core.settings import Section, read_settings
+from core.target import TargetModel
 from core.tasks.embedding import MULTILINGUAL
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from core.model import target as targets
+from core import target as targets
 from core.model.base import Model
 from core.model.causal_lm import load_draft_model
 from core.model.draft_vocabulary import DraftVocabulary

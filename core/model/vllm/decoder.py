@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,9 +11,25 @@ from core.model.bfloat16 import Dtype
 from core.model.draft_tokens import DraftToken, StopRule
 from core.model.pages import PageCopy, Span
 from core.model.vllm.options import RESERVED
-from core.model.vllm.passes import Cache, Pass
 
 _PAD = -1 << 62  # a session's number that no session has
+
+
+class Cache(NamedTuple):
+    """The KV cache that vLLM has allocated: blocks of `block_size` tokens, and the kinds of its groups of layers."""
+
+    num_blocks: int
+    block_size: int
+    kinds: list[str]
+
+
+class Pass(NamedTuple):
+    """The tokens of all rows, the spans that they form, the rows whose logits are wanted, and copies made before."""
+
+    tokens: Sequence[int]
+    spans: Sequence[Span]
+    logit_rows: Sequence[int]
+    copies: Sequence[PageCopy]
 
 
 class VllmDecoder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import torch
@@ -13,10 +13,8 @@ from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.model.causal_lm import CausalLM
 from core.model.pages import PAGE_SIZE
+from core.model.vllm.decoder import Cache, VllmDecoder
 from core.model.vllm.options import RESERVED, VllmOptions, check_options, context_of
-
-if TYPE_CHECKING:
-    from core.model.vllm.passes import Cache
 
 _ATTENTION = ("FullAttentionSpec", "SlidingWindowSpec", "MLAAttentionSpec")
 _FEWEST_ROWS = 256  # of the largest pass; checks at start take as many
@@ -36,7 +34,6 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
         from vllm.v1.engine.core import EngineCore
     except ImportError as error:
         raise ConfigError(f"target.decoder: vllm: {error}; serve_app/serving.md says how to install it") from error
-    from core.model.vllm.decoder import VllmDecoder
     from core.model.vllm.ranks import LocalRanks
 
     arguments = {**_arguments(Path(path), options), "distributed_executor_backend": LocalRanks, **options.engine}

@@ -8,34 +8,18 @@ runner is no more than a session's page table and position.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm import SamplingParams
 from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 
-from core.model.pages import PageCopy, Span
+from core.model.pages import Span
+from core.model.vllm.decoder import Cache, Pass
 
 _FIRST_BLOCK = 1  # of page 0: vLLM's block 0 is for rows that are padding
 _PROMPT = [0]  # of every request; the tokens of a pass are placed when it runs
-
-
-class Cache(NamedTuple):
-    """The KV cache that vLLM has allocated: blocks of `block_size` tokens, and the kinds of its groups of layers."""
-
-    num_blocks: int
-    block_size: int
-    kinds: list[str]
-
-
-class Pass(NamedTuple):
-    """The tokens of all rows, the spans that they form, the rows whose logits are wanted, and copies made before."""
-
-    tokens: Sequence[int]
-    spans: Sequence[Span]
-    logit_rows: Sequence[int]
-    copies: Sequence[PageCopy]
 
 
 class PassWorker:
@@ -100,16 +84,16 @@ class RunnerPasses:
         new, cached = [], CachedRequestData.make_empty()
         for span in ordered.spans:
             name, pages = _name(span), list(span.pages)
-            known = self._pages.pop(name, None)
+            before = self._pages.pop(name, None)
             self._pages[name] = pages
-            if known is None:
+            if before is None:
                 params = SamplingParams(temperature=0)
                 new.append(NewRequestData(name, _PROMPT, [], params, None, (_blocks(pages),), span.start, None))
                 continue
-            grown = pages[: len(known)] == known
+            grown = pages[: len(before)] == before
             if not grown:
                 cached.resumed_req_ids.add(name)
-            added = pages[len(known) :] if grown else pages
+            added = pages[len(before) :] if grown else pages
             cached.req_ids.append(name)
             cached.new_block_ids.append((_blocks(added),) if added or not grown else None)
             cached.num_computed_tokens.append(span.start)

@@ -7,8 +7,8 @@ import os
 
 import torch
 
+from core import target as targets
 from core.errors import ConfigError
-from core.model import target as targets
 from core.model.causal_lm import CausalLM
 from core.model.cpu.threads import choose_threads
 from core.model.decoder import VLLM

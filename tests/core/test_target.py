@@ -1,0 +1,65 @@
+"""What configurations say of a target: its decoder, and what is vLLM's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError
+from core.settings import parse_settings
+from core.target import TargetModel, load_target
+from tests.core.model.random_models import save_model
+
+
+def parsed(**fields: Any) -> TargetModel:
+    return parse_settings({"model": "family:target", **fields}, TargetModel, "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"decoder": "vlm"}, "none called 'vlm'; write one of auto, compiled, torch, vllm"),
+        ({"vllm": {"quantization": "fp8"}}, "only read with decoder: vllm"),
+        ({"decoder": "vllm", "vllm": {"dtype": "half"}}, "vllm.dtype is not for you to set: write target.dtype"),
+        ({"decoder": "vllm", "vllm": {"speculative_config": {}}}, "speculative_config is not for you to set"),
+        ({"decoder": "vllm", "vllm": {"pipeline_parallel_size": 2}}, "write tensor_parallel_size"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_to_write(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match="mine.yaml") as refused:
+        parsed(**fields)
+    assert message in str(refused.value)
+
+
+def test_a_context_in_vllm_is_the_length_asked_for_or_the_models(tmp_path: Path) -> None:
+    save_model(tmp_path, max_position_embeddings=512)
+    target = {"model": str(tmp_path), "decoder": "vllm"}
+    assert parsed(**target).context == 512
+    assert parsed(**target, vllm={"max_model_len": 128}).context == 128
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"max_position_embeddings": 64}}))
+    assert parsed(**target).context == 64
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="write target.vllm.max_model_len"):
+        _ = parsed(**target).context
+
+
+def test_a_cache_is_of_a_whole_context_or_more(tmp_path: Path) -> None:
+    save_model(tmp_path, max_position_embeddings=512)
+    target = parsed(model=str(tmp_path))
+    with pytest.raises(ConfigError, match="cache_tokens: 511 is less than one whole context"):
+        load_target(target, 2, cache_tokens=511)
+    assert load_target(target, 2, cache_tokens=512).num_free_pages == 8
+    assert load_target(target, 2).num_free_pages == 16
+
+
+def test_where_vllm_is_not_installed_the_page_is_named_that_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    save_model(tmp_path)
+    with pytest.raises(ConfigError, match="serve_app/serving.md says how to install it"):
+        load_target(parsed(model=str(tmp_path), decoder="vllm"), 1)
