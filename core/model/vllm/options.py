@@ -11,6 +11,7 @@ from core.model.bfloat16 import Dtype
 from core.model.config import read_config
 from core.model.pages import PAGE_SIZE
 
+VERSION = "0.32"  # what core/model/vllm/__init__.py says of vLLM holds for it
 RESERVED = 2  # blocks without a session: vLLM never writes to the first, and a row beside a lone one to the last
 _OURS = {
     "model": "write target.model",
