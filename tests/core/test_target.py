@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def parsed(**fields: Any) -> TargetModel:
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_write(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match="mine.yaml") as refused:
+    with pytest.raises(ConfigError, match=r"mine\.yaml") as refused:
         parsed(**fields)
     assert message in str(refused.value)
 
@@ -43,7 +44,7 @@ def test_a_context_in_vllm_is_the_length_asked_for_or_the_models(tmp_path: Path)
     (tmp_path / "config.json").write_text(json.dumps({"text_config": {"max_position_embeddings": 64}}))
     assert parsed(**target).context == 64
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="write target.vllm.max_model_len"):
+    with pytest.raises(ConfigError, match=r"write target\.vllm\.max_model_len"):
         _ = parsed(**target).context
 
 
@@ -61,5 +62,15 @@ def test_where_vllm_is_not_installed_the_page_is_named_that_says_how(
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     save_model(tmp_path)
-    with pytest.raises(ConfigError, match="serve_app/serving.md says how to install it"):
+    with pytest.raises(ConfigError, match=r"serve_app/serving\.md says how to install it"):
+        load_target(parsed(model=str(tmp_path), decoder="vllm"), 1)
+
+
+def test_another_version_of_vllm_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their names are all that is read before the version."""
+    for name in ("vllm", "vllm.engine", "vllm.engine.arg_utils", "vllm.v1", "vllm.v1.engine", "vllm.v1.engine.core"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(EngineArgs=None, EngineCore=None))
+    monkeypatch.setitem(sys.modules, "vllm.version", SimpleNamespace(__version__="0.33.1"))
+    save_model(tmp_path)
+    with pytest.raises(ConfigError, match=r"vllm 0\.33\.1 is installed, and this drives 0\.32"):
         load_target(parsed(model=str(tmp_path), decoder="vllm"), 1)
