@@ -6,13 +6,15 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import torch
 from hypothesis import settings
 
+from core.model.base import Rows
 from core.model.causal_lm import CausalLM
-from tests.core.model.random_models import save_model
+from tests.core.model.random_models import feed, fresh, random_tokens, save_model
 from tests.core.model.test_sessions import Walk
 from tests.core.model.walks import NUM_PAGES, TEXTS
-from tests.vllm.models import in_vllm
+from tests.vllm.models import SIZES, in_vllm
 
 
 @cache
@@ -37,3 +39,14 @@ class VllmWalk(Walk):
 
 VllmWalk.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None, derandomize=True)
 test_random_walks = VllmWalk.TestCase
+
+
+def test_a_pass_of_more_rows_than_vllm_takes_is_cut(tmp_path: Path) -> None:
+    save_model(tmp_path, **SIZES)
+    tokens = random_tokens(300, 304)
+    model = in_vllm(tmp_path, sessions=1)
+    whole = fresh(model, 0, tokens)
+    assert torch.equal(whole, torch.cat([fresh(model, 1, tokens[:200]), feed(model, 1, tokens[200:], 7)]))
+    model.open(2)
+    last = model.forward([Rows(2, tokens, 1)])
+    assert torch.equal(last, whole[-1:])

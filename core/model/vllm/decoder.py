@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,11 +16,15 @@ _PAD = -1 << 62  # a session's number that no session has
 
 
 class Cache(NamedTuple):
-    """The KV cache that vLLM has allocated: blocks of `block_size` tokens, and the kinds of its groups of layers."""
+    """The KV cache that vLLM has allocated, in blocks of `block_size` tokens, and the most rows of a pass over it.
+
+    `kinds` are the classes of its groups of layers.
+    """
 
     num_blocks: int
     block_size: int
     kinds: list[str]
+    max_rows: int
 
 
 class Pass(NamedTuple):
@@ -47,11 +51,20 @@ class VllmDecoder:
         self.dtype, self.device = dtype, device
         self.head_ids: torch.Tensor | None = None
         self._engine = engine
+        self._max_rows = cache.max_rows - 1  # and one beside a lone row
         self._no_logits = torch.empty(0, num_ids, device=device)
         self._copies: list[PageCopy] = []
         self._doubles = doubles
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> torch.Tensor:
+        logits = [self._no_logits]
+        for first in range(0, len(tokens), self._max_rows):
+            part = range(first, min(first + self._max_rows, len(tokens)))
+            rows = [row - first for row in logit_rows if row in part]
+            logits.append(self._run(tokens[first : part.stop], [*_within(spans, part)], rows))
+        return torch.cat(logits) if len(logits) > 2 else logits[-1]
+
+    def _run(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> torch.Tensor:
         if self._doubles and len(tokens) == 1:
             tokens, spans = [*tokens, 0], [*spans, Span(_PAD, 1, 0, 1, [self.num_pages])]
         copies, self._copies = self._copies, []
@@ -73,3 +86,12 @@ class VllmDecoder:
     def copy_pages(self, copies: Sequence[PageCopy]) -> None:
         """They are made with the next pass, which follows."""
         self._copies += copies
+
+
+def _within(spans: Sequence[Span], rows: range) -> Iterator[Span]:
+    """The spans of a part of a pass, whose first row is 0."""
+    for span in spans:
+        begin, end = max(span.first_row, rows.start), min(span.first_row + span.length, rows.stop)
+        if begin < end:
+            skipped = begin - span.first_row
+            yield span._replace(first_row=begin - rows.start, start=span.start + skipped, length=end - begin)

@@ -33,7 +33,8 @@ class PassWorker:
         config = self.model_runner.kv_cache_config
         self.passes = RunnerPasses(self.model_runner)
         kinds = [type(group.kv_cache_spec).__name__ for group in config.kv_cache_groups]
-        return Cache(config.num_blocks, self.model_runner.cache_config.block_size, kinds)
+        runner = self.model_runner
+        return Cache(config.num_blocks, runner.cache_config.block_size, kinds, runner.max_num_tokens)
 
     def run_pass(self, ordered: Pass) -> torch.Tensor | None:
         """The fp32 logits [logit rows, ids], on rank 0; None on the others, and of no rows."""
