@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from core.distill.answering import answer
 from core.distill.dataset import distil
 from core.family import DRAFT_DIR, TARGET_DIR
@@ -30,6 +32,7 @@ def test_answers_are_what_the_collected_logits_say(tmp_path: Path) -> None:
     asked = [GenerationRequest(tokens=prompt, prompt_length=len(prompt), params=params) for prompt in prompts]
     records = [record for _, record in sorted(answer(target, tokenizer, asked, 4))]
     imitated = distil(target, records, top=4, context=config.target.context)
-    best = imitated.ids[:, 0]
-    assert best.tolist() == [token for record in records for token in record.output_ids]
+    answered = torch.tensor([token for record in records for token in record.output_ids])
+    best = (imitated.logprobs == imitated.logprobs[:, :1]) & (imitated.ids == answered[:, None])
+    assert best.any(1).all()  # logits are in bfloat16, so two may be the highest
     assert target.num_used_pages == 0
