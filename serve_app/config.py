@@ -70,7 +70,8 @@ class Target(TargetModel):
     threads: int | None = Field(
         None,
         ge=1,
-        description="on a CPU; null: the fastest number found at start, at most all cores but one",
+        description="on a CPU; null: the fastest number found at start, at most all cores but one; with decoder: vllm "
+        "of each rank, which share these cores",
     )
     numerics: Literal["exact", "fast"] = Field(
         "exact",

@@ -6,9 +6,9 @@
 Needs torch, transformers and peft beside what core needs, no Ray. Prints, and writes as JSON and Markdown: as `passes`
 the target's pass by its sessions and tokens beside transformers' and beside weight bytes / measured bandwidth, and a
 token of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as `numerics` what exact
-passes cost beside fast ones, and whether their bits are what they promise; as `vllm` the same passes in vLLM, if it is
-installed; as `decoding` one stream end to end with the shipped drafts, plain, speculative and transformers' two ways,
-tokens compared. The target is the shipped one expanded
+passes cost beside fast ones, and whether their bits are what they promise; as `decoding` one stream end to end with the
+shipped drafts, plain, speculative and transformers' two ways, tokens compared; as `vllm` the same passes in vLLM, if it
+is installed. The target is the shipped one expanded
 to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of disk and
 about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: where exact numerics
 do not hold, or tokens differ, it says so and fails when all is written.
@@ -75,12 +75,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     text = f"{numerics.table(both)}\n\nAttention of fast numerics: {attention}.\n\n{on}"
     save(chosen, "numerics", text, numerics.as_json(both) | {"fast_attention": attention}, device_name=name)
     _free()
-    text, found = _in_vllm(directory, chosen.device, chosen.turns)
-    save(chosen, "vllm", f"{text}\n\n{on}", found, device_name=name)
-    _free()
     places = _decoded(directory, chosen)
     text, found = f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}
     save(chosen, "decoding", text, found, device_name=name)
+    _free()
+    text, found = _in_vllm(directory, chosen.device, chosen.turns)  # last, as vLLM replaces operations of torch
+    save(chosen, "vllm", f"{text}\n\n{on}", found, device_name=name)
     decode.check(places)
     if both.differing[numerics.EXACT].differing:
         raise SystemExit(f"exact numerics do not hold on {name}: {both.differing[numerics.EXACT]}")

@@ -18,6 +18,7 @@ from core.atomic_files import replace
 from core.distill.answering import answer
 from core.distill.dataset import distil
 from core.model.base import Model
+from core.model.decoder import AUTO
 from core.text.prompt_files import read_prompts
 from core.text.tokenizer import Tokenizer
 from core.traces.store import Trace, TraceStore, parquet_of, traces_of
@@ -44,8 +45,8 @@ class Shard(NamedTuple):
 
 
 def inputs(config: RetrainConfig) -> list[object]:
-    unasked = {name for name in ("decoder", "vllm") if name not in config.target.model_fields_set}
-    target = config.target.model_dump(mode="json", exclude={"max_sessions", *unasked})
+    defaults = {"decoder", "vllm"} if config.target.decoder == AUTO else set()  # so that earlier answers are kept
+    target = config.target.model_dump(mode="json", exclude={"max_sessions", *defaults})
     weights = fingerprint(model_directory(config.target.model))
     prompts = [fingerprint(source) for source in [*(config.collect.files or ()), config.collect.traces]]
     draft_context = context(config.draft)  # a draft learns from no more of an answer

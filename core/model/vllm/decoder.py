@@ -16,7 +16,7 @@ _PAD = -1 << 62  # a session's number that no session has
 
 
 class Cache(NamedTuple):
-    """The KV cache that vLLM has allocated, in blocks of `block_size` tokens, and the most rows of a pass over it.
+    """The KV cache that vLLM has allocated, in blocks of `block_size` tokens, and the largest pass over it.
 
     `kinds` are the classes of its groups of layers.
     """
@@ -25,15 +25,20 @@ class Cache(NamedTuple):
     block_size: int
     kinds: list[str]
     max_rows: int
+    max_sessions: int
 
 
 class Pass(NamedTuple):
-    """The tokens of all rows, the spans that they form, the rows whose logits are wanted, and copies made before."""
+    """The tokens of all rows, the spans that they form, the rows whose logits are wanted, and copies made before.
+
+    If it is `doubled`, no product is of one row.
+    """
 
     tokens: Sequence[int]
     spans: Sequence[Span]
     logit_rows: Sequence[int]
     copies: Sequence[PageCopy]
+    doubled: bool = False
 
 
 class VllmDecoder:
@@ -52,11 +57,14 @@ class VllmDecoder:
         self.head_ids: torch.Tensor | None = None
         self._engine = engine
         self._max_rows = cache.max_rows - 1  # and one beside a lone row
+        self._max_sessions = cache.max_sessions
         self._no_logits = torch.empty(0, num_ids, device=device)
         self._copies: list[PageCopy] = []
         self._doubles = doubles
 
     def __call__(self, tokens: Sequence[int], spans: Sequence[Span], logit_rows: Sequence[int]) -> torch.Tensor:
+        if len(spans) > self._max_sessions:
+            raise ValueError(f"{len(spans)} sessions in a pass; vLLM was loaded for {self._max_sessions}")
         logits = [self._no_logits]
         for first in range(0, len(tokens), self._max_rows):
             part = range(first, min(first + self._max_rows, len(tokens)))
@@ -68,7 +76,7 @@ class VllmDecoder:
         if self._doubles and len(tokens) == 1:
             tokens, spans = [*tokens, 0], [*spans, Span(_PAD, 1, 0, 1, [self.num_pages])]
         copies, self._copies = self._copies, []
-        ordered = Pass(tokens, spans, logit_rows, copies)
+        ordered = Pass(tokens, spans, logit_rows, copies, self._doubles)
         logits: torch.Tensor | None = self._engine.collective_rpc("run_pass", args=(ordered,))[0]
         return self._no_logits if logits is None else logits
 
@@ -84,7 +92,7 @@ class VllmDecoder:
         raise NotImplementedError("a target draws nothing")
 
     def copy_pages(self, copies: Sequence[PageCopy]) -> None:
-        """They are made with the next pass, which follows."""
+        """The next pass makes the copies, before it writes. It must follow before any page is given to others."""
         self._copies += copies
 
 

@@ -28,8 +28,9 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
     cache is other than one group of attention layers.
     """
     check_options(options.engine)
-    _set_environment(options)
+    _set_environment()
     try:
+        from vllm import platforms
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.core import EngineCore
         from vllm.version import __version__ as found
@@ -37,6 +38,8 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
         raise ConfigError(f"target.decoder: vllm: {error}; serve_app/serving.md says how to install it") from error
     if not found.startswith(f"{VERSION}."):
         raise ConfigError(f"target.decoder: vllm {found} is installed, and this drives {VERSION}; install that")
+    _check_device(options.device, platforms.current_platform.device_type)
+    os.environ["VLLM_BATCH_INVARIANT"] = str(int(options.exact and _has_invariant_kernels(options.device)))
     from core.model.vllm.ranks import LocalRanks
 
     arguments = {**_arguments(Path(path), options), "distributed_executor_backend": LocalRanks, **options.engine}
@@ -45,8 +48,12 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
         engine = EngineCore(config, LocalRanks, log_stats=False)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise ConfigError(f"target.vllm: {_words(error)}") from error
-    cache: Cache = engine.collective_rpc("begin_passes")[0]
-    _check_cache(cache)
+    try:
+        cache: Cache = engine.collective_rpc("begin_passes")[0]
+        _check_cache(cache)
+    except BaseException:
+        engine.shutdown()
+        raise
     model, on_cpu = config.model_config, options.device == "cpu"
     num_ids = model.get_vocab_size()
     decoder = VllmDecoder(engine, cache, num_ids, options.dtype, torch.device(options.device), doubles=on_cpu)
@@ -72,15 +79,28 @@ def _arguments(path: Path, options: VllmOptions) -> dict[str, Any]:
     }
 
 
-def _set_environment(options: VllmOptions) -> None:
+def _set_environment() -> None:
     """vLLM reads some of its settings nowhere else."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # its engine lives in this process
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # passes.py drives the other one
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    if options.exact and options.device != "cpu" and torch.cuda.get_device_capability() >= _BATCH_INVARIANT:
-        os.environ.setdefault("VLLM_BATCH_INVARIANT", "1")
+
+
+def _check_device(device: str, of_vllm: str) -> None:
+    """vLLM computes on what its package is built for, and begins with the first device that it sees."""
+    asked = torch.device(device)
+    if asked.type != of_vllm:
+        raise ConfigError(
+            f"target.device: {device}, and the vLLM that is installed here computes on {of_vllm}; write that"
+        )
+    if asked.index:
+        raise ConfigError(f"target.device: write {asked.type}; with vllm CUDA_VISIBLE_DEVICES says which")
+
+
+def _has_invariant_kernels(device: str) -> bool:
+    return device != "cpu" and torch.cuda.get_device_capability() >= _BATCH_INVARIANT
 
 
 def _cache_size(options: VllmOptions) -> dict[str, Any]:

@@ -22,7 +22,22 @@ _OURS = {
     "speculative_config": "TaskSpec drafts",
     "block_size": f"a page is {PAGE_SIZE} tokens",
     "enable_prefix_caching": "TaskSpec caches prefixes",
-    "pipeline_parallel_size": "write tensor_parallel_size",
+    "pipeline_parallel_size": "ranks share every layer; write tensor_parallel_size",
+    "data_parallel_size": "write target.actors.replicas",
+    "kv_cache_memory_bytes": "write target.cache_tokens",
+    **dict.fromkeys(
+        (
+            "async_scheduling",
+            "disable_hybrid_kv_cache_manager",
+            "distributed_executor_backend",
+            "enable_prompt_embeds",
+            "generation_config",
+            "skip_tokenizer_init",
+            "worker_cls",
+            "worker_extension_cls",
+        ),
+        "TaskSpec's way of driving vLLM depends on it",
+    ),
 }
 """Arguments of vLLM that are not the user's, and what to write instead or why."""
 
@@ -30,7 +45,7 @@ _OURS = {
 class VllmOptions(NamedTuple):
     """What vLLM is loaded for: passes of at most `max_sessions`, which read at most `prefill_chunk` tokens of prompts.
 
-    `num_pages` None leaves the size of the cache to vLLM. `engine` are further arguments of vLLM's `EngineArgs`.
+    `num_pages` None leaves the size of the cache to vLLM. `engine` has further arguments of vLLM's `EngineArgs`.
     """
 
     dtype: Dtype
@@ -45,9 +60,13 @@ class VllmOptions(NamedTuple):
 def context_of(directory: Path, engine: Mapping[str, Any]) -> int:
     """The most tokens of a session: `max_model_len`, or else what the model's `config.json` says."""
     raw = read_config(directory)
-    tokens = engine.get("max_model_len") or {**raw, **raw.get("text_config", {})}.get("max_position_embeddings")
-    if not isinstance(tokens, int):
-        raise ConfigError(f"{directory}: config.json has no max_position_embeddings; write target.vllm.max_model_len")
+    found = {**raw, **(raw.get("text_config") or {})}.get("max_position_embeddings")
+    tokens = engine.get("max_model_len", found)
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        raise ConfigError(
+            f"{directory}: the longest context is {tokens!r} by target.vllm.max_model_len or else "
+            "max_position_embeddings of config.json; write a number of tokens as the former"
+        )
     return tokens
 
 

@@ -27,18 +27,22 @@ class PassWorker:
 
     if TYPE_CHECKING:
         model_runner: Any
+        is_driver_worker: bool
 
     def begin_passes(self) -> Cache:
         """Take over the runner, whose model is loaded and whose cache is allocated."""
-        config = self.model_runner.kv_cache_config
-        self.passes = RunnerPasses(self.model_runner)
-        kinds = [type(group.kv_cache_spec).__name__ for group in config.kv_cache_groups]
         runner = self.model_runner
-        return Cache(config.num_blocks, runner.cache_config.block_size, kinds, runner.max_num_tokens)
+        config, batch = runner.kv_cache_config, runner.input_batch
+        self.passes = RunnerPasses(runner)
+        kinds = [type(group.kv_cache_spec).__name__ for group in config.kv_cache_groups]
+        return Cache(
+            config.num_blocks, runner.cache_config.block_size, kinds, runner.max_num_tokens, batch.max_num_reqs
+        )
 
     def run_pass(self, ordered: Pass) -> torch.Tensor | None:
         """The fp32 logits [logit rows, ids], on rank 0; None on the others, and of no rows."""
-        return self.passes.run(ordered)
+        logits = self.passes.run(ordered)
+        return logits if self.is_driver_worker else None  # vLLM gathers them on every rank
 
 
 class RunnerPasses:
@@ -61,17 +65,25 @@ class RunnerPasses:
         runner.execute_model(self._scheduled(ordered))
         hidden = runner.execute_model_state.hidden_states
         runner.execute_model_state = None  # nothing is sampled there
-        if not ordered.logit_rows:
-            return None
-        begins, begin = {}, 0
+        logits: torch.Tensor | None = None
+        if ordered.logit_rows:
+            rows = self._rows_of(ordered)
+            alone = ordered.doubled and len(rows) == 1
+            logits = self._head(hidden[torch.tensor(rows * 2 if alone else rows, device=hidden.device)])
+            logits = None if logits is None else logits[: len(rows)].float()
+        if hidden.is_cuda:  # the next pass writes into the buffers that this one's inputs are copied from
+            torch.cuda.current_stream(hidden.device).synchronize()
+        return logits
+
+    def _rows_of(self, ordered: Pass) -> list[int]:
+        """Where the runner, whose batch has an order of its own, has the rows whose logits are asked for."""
         lengths = {_name(span): span.length for span in ordered.spans}
-        for name in runner.input_batch.req_ids:  # in an order of its own
+        begins, begin = {}, 0
+        for name in self._runner.input_batch.req_ids:
             begins[name] = begin
             begin += lengths[name]
         moves = [begins[_name(span)] - span.first_row for span in ordered.spans for _ in range(span.length)]
-        rows = torch.tensor([row + moves[row] for row in ordered.logit_rows], device=hidden.device)
-        logits: torch.Tensor | None = self._head(hidden[rows])
-        return None if logits is None else logits.float()
+        return [row + moves[row] for row in ordered.logit_rows]
 
     def _place_tokens(self, scheduled: SchedulerOutput, lengths: Any) -> Any:
         """Called by the runner when every request has its place in the batch, before its inputs are read from there."""
@@ -88,8 +100,7 @@ class RunnerPasses:
             before = self._pages.pop(name, None)
             self._pages[name] = pages
             if before is None:
-                params = SamplingParams(temperature=0)
-                new.append(NewRequestData(name, _PROMPT, [], params, None, (_blocks(pages),), span.start, None))
+                new.append(_request(name, pages, span.start))
                 continue
             grown = pages[: len(before)] == before
             if not grown:
@@ -103,18 +114,31 @@ class RunnerPasses:
         output.scheduled_new_reqs, output.scheduled_cached_reqs = new, cached
         output.num_scheduled_tokens = {_name(span): span.length for span in ordered.spans}
         output.total_num_scheduled_tokens = len(ordered.tokens)
-        output.finished_req_ids = self._forgotten(len(ordered.spans))
+        output.finished_req_ids = self._forgotten()
         output.kv_cache_block_copies = [
             KVCacheBlockCopy(source + _FIRST_BLOCK, target + _FIRST_BLOCK) for source, target in ordered.copies
         ]
         return output
 
-    def _forgotten(self, num_running: int) -> set[str]:
+    def _forgotten(self) -> set[str]:
         """The requests that have not run for longest, where there are more than the runner has places for."""
-        names = list(self._pages)[: max(0, len(self._pages) - max(self._max_requests, num_running))]
+        names = list(self._pages)[: max(0, len(self._pages) - self._max_requests)]
         for name in names:
             del self._pages[name]
         return set(names)
+
+
+def _request(name: str, pages: Sequence[int], start: int) -> NewRequestData:
+    return NewRequestData(
+        req_id=name,
+        prompt_token_ids=_PROMPT,
+        mm_features=[],
+        sampling_params=SamplingParams(temperature=0),
+        pooling_params=None,
+        block_ids=(_blocks(pages),),
+        num_computed_tokens=start,
+        lora_request=None,
+    )
 
 
 def _no_logits(hidden: torch.Tensor) -> None:

@@ -7,6 +7,7 @@ replica that is gone is replaced, and its answers go on in another.
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -43,8 +44,13 @@ class LocalRanks(UniProcExecutor):  # type: ignore[misc]
             self._others.append(ours)
             self._processes.append(process)
         if self._processes:
+            atexit.register(self._end)  # before multiprocessing ends them, which would look like a failure
             threading.Thread(target=self._watch, name="ranks", daemon=True).start()
-        super()._init_executor()
+        try:
+            super()._init_executor()
+        except BaseException:
+            self._end()
+            raise
         self._loaded = True
 
     def _distributed_args(self) -> tuple[str, int, int]:
@@ -59,22 +65,32 @@ class LocalRanks(UniProcExecutor):  # type: ignore[misc]
         non_block: bool = False,
         single_value: bool = False,
     ) -> Any:
-        """The results by rank, or with `single_value` that of rank 0."""
+        """The results by rank, or with `single_value` that of rank 0. If rank 0 fails, the others end."""
         for other in self._others:
             other.send((method, args, kwargs or {}))
-        own = super().collective_rpc(method, timeout, args, kwargs, non_block, single_value)
+        try:
+            own = super().collective_rpc(method, timeout, args, kwargs, non_block, single_value)
+        except BaseException:
+            self._end()
+            raise
         results = [other.recv() for other in self._others]
         return own if single_value or non_block else [*own, *results]
 
     def shutdown(self) -> None:
+        self._end()
+        super().shutdown()
+
+    def _end(self) -> None:
+        """The others end by themselves when their pipes close, unless they wait in a collective."""
         self._ending = True
         for other in self._others:
             other.close()
-        super().shutdown()
         for process in self._processes:
-            process.join()
+            process.join(1.0 if self._loaded else 0.0)
+            process.kill()
 
     def _watch(self) -> None:
+        """End this process when another rank has ended, since it may be waiting for that one in a collective."""
         wait([process.sentinel for process in self._processes])
         if not self._loaded:
             time.sleep(_GRACE)
@@ -84,6 +100,7 @@ class LocalRanks(UniProcExecutor):  # type: ignore[misc]
 
 def _follow(config: Any, rank: int, rendezvous: str, threads: int, orders: Connection) -> None:
     """The life of another rank: it loads its part, then runs what rank 0 says, until that is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0, which ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     worker = WorkerWrapperBase(rpc_rank=0, global_rank=rank)

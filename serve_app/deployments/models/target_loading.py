@@ -41,7 +41,8 @@ def load_target(target: Target) -> CausalLM:
 
 def _threads(target: Target) -> int:
     if target.decoder == VLLM:
-        return max(1, len(os.sched_getaffinity(0)) - 1)
+        ranks = int(target.vllm.get("tensor_parallel_size", 1))
+        return max(1, (len(os.sched_getaffinity(0)) - 1) // ranks)
     threads = choose_threads(target.directory, getattr(torch, target.dtype), decoder=target.decoder)
     _log.info("%s computes on %d threads", public_name(target.model), threads)
     return threads
