@@ -90,13 +90,13 @@ def _set_environment() -> None:
 
 def _check_device(device: str, of_vllm: str) -> None:
     """vLLM computes on what its package is built for, and begins with the first device that it sees."""
-    asked = torch.device(device)
-    if asked.type != of_vllm:
+    place = torch.device(device)
+    if place.type != of_vllm:
         raise ConfigError(
             f"target.device: {device}, and the vLLM that is installed here computes on {of_vllm}; write that"
         )
-    if asked.index:
-        raise ConfigError(f"target.device: write {asked.type}; with vllm CUDA_VISIBLE_DEVICES says which")
+    if place.index:
+        raise ConfigError(f"target.device: write {place.type}; with vllm CUDA_VISIBLE_DEVICES says which")
 
 
 def _has_invariant_kernels(device: str) -> bool:

@@ -60,8 +60,8 @@ class VllmOptions(NamedTuple):
 def context_of(directory: Path, engine: Mapping[str, Any]) -> int:
     """The most tokens of a session: `max_model_len`, or else what the model's `config.json` says."""
     raw = read_config(directory)
-    found = {**raw, **(raw.get("text_config") or {})}.get("max_position_embeddings")
-    tokens = engine.get("max_model_len", found)
+    longest = {**raw, **(raw.get("text_config") or {})}.get("max_position_embeddings")
+    tokens = engine.get("max_model_len", longest)
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
         raise ConfigError(
             f"{directory}: the longest context is {tokens!r} by target.vllm.max_model_len or else "
