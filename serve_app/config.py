@@ -71,7 +71,7 @@ class Target(TargetModel):
         None,
         ge=1,
         description="on a CPU; null: the fastest number found at start, at most all cores but one; with decoder: vllm "
-        "of each rank, which share these cores",
+        "1 if numerics are exact, or else the ranks share these cores",
     )
     numerics: Literal["exact", "fast"] = Field(
         "exact",

@@ -41,8 +41,9 @@ def load_target(target: Target) -> CausalLM:
 
 def _threads(target: Target) -> int:
     if target.decoder == VLLM:
-        ranks = int(target.vllm.get("tensor_parallel_size", 1))
-        return max(1, (len(os.sched_getaffinity(0)) - 1) // ranks)
+        if target.numerics == "exact":
+            return 1  # with more, how vLLM deals a product out to them depends on its rows
+        return max(1, (len(os.sched_getaffinity(0)) - 1) // int(target.vllm.get("tensor_parallel_size", 1)))
     threads = choose_threads(target.directory, getattr(torch, target.dtype), decoder=target.decoder)
     _log.info("%s computes on %d threads", public_name(target.model), threads)
     return threads
