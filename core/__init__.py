@@ -29,6 +29,8 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
 Beside the rooms lie the nouns that every room may import: arrays, atomic_files, draft_key, errors, settings,
 generation and confidence_intervals.
 `model_names` says which directory a configuration means by a model's name; it imports family, smollm2 and gguf.
+`target` is what every configuration says of its target, and loads it by that; it imports model, model.vllm and
+model_names.
 `serve_app` and `train_jobs` import this package, never the other way round.
 
 Words, and those of vLLM, Ray or the papers for the same:

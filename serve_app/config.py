@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 from core.errors import ConfigError
 from core.generation import MAX_SPECULATIVE_TOKENS
 from core.settings import AbsolutePath, Section, read_settings
+from core.target import TargetModel
 from core.tools.formats import FormatName
 from core.traces.memory_files import EXAMPLE, disk_at
 from core.verify.sources import DEFAULT, SourceOptions, made
@@ -63,21 +64,14 @@ class Actors(Section):
         return self.replicas if self.autoscaling is None else int(self.autoscaling.get("max_replicas", 1))
 
 
-class Target(Section):
+class Target(TargetModel):
     """The target: the model whose answers clients get."""
 
-    model: str = Field(description="directory, hub id, or family:target")
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    device: str = "cpu"
     threads: int | None = Field(
         None,
         ge=1,
-        description="on a CPU; null: the fastest number found at start, at most all cores but one",
-    )
-    decoder: str = Field(
-        "auto",
-        description="computes the passes: kernels compiled for this CPU, or torch; auto: compiled on a CPU, torch "
-        "elsewhere",
+        description="on a CPU; null: the fastest number found at start, at most all cores but one; with decoder: vllm "
+        "1 if numerics are exact, or else the ranks share these cores",
     )
     numerics: Literal["exact", "fast"] = Field(
         "exact",
@@ -104,17 +98,6 @@ class Target(Section):
         "also work with a template that has none: they are told in the system message",
     )
     actors: Actors = Actors()
-
-    @field_validator("decoder")
-    @classmethod
-    def _one_of_the_decoders(cls, decoder: str) -> str:
-        from core.model.decoder import check_name
-
-        try:
-            check_name(decoder)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        return decoder
 
 
 class Draft(Section):

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from core.distill.losses import LOSSES, described
 from core.errors import ConfigError
 from core.settings import Section, read_settings
+from core.target import TargetModel
 from core.tasks.embedding import MULTILINGUAL
 
 
@@ -31,12 +32,9 @@ class StageSection(Section):
         return content
 
 
-class TargetConfig(Section):
+class TargetConfig(TargetModel):
     """The target: the model that answers the prompts and that the drafts imitate."""
 
-    model: str = Field(description="directory, hub id, or family:target")
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    device: str = "cpu"
     max_sessions: int = Field(32, ge=1, description="answers generated in one batch")
 
 

@@ -9,7 +9,7 @@ draft_vocabulary   the ids that a draft has logits for, and their file
 tensors            the tensors of a model by their role; model_files opens what they are in
 base               `Model`, the interface that the engines see
 causal_lm          `CausalLM`, its one implementation, and `load_model`
-decoder            `Decoder`, which computes passes and owns the KV cache; cpu/ and torch/ have one each
+decoder            `Decoder`, which computes passes and owns the KV cache; cpu/, torch/ and vllm/ have one each
 tensor_views       NumPy's arrays as torch's tensors
 pages              the pages (KV blocks) of the cache that each session holds
 prefix_cache       pages that later sessions with the same beginning reuse
@@ -19,6 +19,7 @@ invariance         the check that logits do not depend on the batch
 
 To add an architecture, see architectures/; to add a decoder, see decoder.
 
-Weights are read, merged and stacked by NumPy. Modules that import torch at their top are torch/, tensor_views,
-invariance and cpu/threads. `causal_lm.load_model` imports it when it is called, and `checkpoint` for old weight files.
+Weights are read, merged and stacked by NumPy. Modules that import torch at their top are torch/, vllm/ but for its
+options, tensor_views, invariance and cpu/threads. `causal_lm.load_model` imports it when it is called, and `checkpoint`
+for old weight files.
 """

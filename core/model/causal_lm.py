@@ -20,7 +20,6 @@ from core.arrays import Array
 from core.errors import ConfigError
 from core.model.base import Model, Rows, one_by_one
 from core.model.bfloat16 import DTYPES, Dtype, is_dtype
-from core.model.config import ModelConfig
 from core.model.decoder import Decoder, DecoderOptions, check_features, decoder_kind
 from core.model.draft_tokens import DraftToken, StopRule
 from core.model.draft_vocabulary import DraftVocabulary
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 class CausalLM(Model[Array]):
     """A model whose sessions share the pages of its decoder's KV cache."""
 
-    def __init__(self, config: ModelConfig, decoder: Decoder[Array]) -> None:
-        self.vocab_size = config.vocab_size
-        self.context = config.context
+    def __init__(self, vocab_size: int, context: int, decoder: Decoder[Array]) -> None:
+        self.vocab_size = vocab_size
+        self.context = context
         self.head_ids = decoder.head_ids
         self.device = decoder.device
         self.loops = decoder.loops
@@ -102,8 +101,9 @@ class CausalLM(Model[Array]):
             self._decoder.copy_pages(copies)
         spans, first_row = [], 0
         for rows, start in zip(batch, starts, strict=True):
-            spans.append(Span(first_row, start, len(rows.tokens), self._pool.pages(rows.session)))
-            first_row += len(rows.tokens)
+            session, length = rows.session, len(rows.tokens)
+            spans.append(Span(session, first_row, start, length, self._pool.pages(session)))
+            first_row += length
         return spans
 
     def _check(self, batch: Sequence[Rows], more: int) -> None:
@@ -161,7 +161,9 @@ def load_model(
         raise ConfigError(f"dtype: {name} is not one that models compute with; write {' or '.join(DTYPES)}")
     options = DecoderOptions(num_pages, name, torch.device(device), exact)
     opened = open_model(path, name, adapter, vocabulary, target, num_layers)
-    model = CausalLM(opened.config, decoder_kind(decoder, opened.config, options.device).load(opened, options))
+    config = opened.config
+    loaded = decoder_kind(decoder, config, options.device).load(opened, options)
+    model = CausalLM(config.vocab_size, config.context, loaded)
     opened.weights.check_all_merged()
     return model
 
@@ -184,7 +186,7 @@ def load_compiled_model(
     opened = open_model(path, dtype, adapter, vocabulary, target)
     check_features("compiled", opened.config)
     decoder: Decoder[NDArray[Any]] = CompiledDecoder(opened.config, opened.tensors, num_pages, dtype)
-    model = CausalLM(opened.config, decoder)
+    model = CausalLM(opened.config.vocab_size, opened.config.context, decoder)
     opened.weights.check_all_merged()
     return model
 

@@ -10,6 +10,8 @@ To add a decoder:
 4. Run tests/core/model/test_parity.py and test_row_invariance.py, which take every decoder that runs on CPUs.
 
 A configuration then chooses it by `decoder: NAME`.
+
+`vllm` is a decoder, too, and none of `DECODERS`: it loads models by itself, of any architecture (core/model/vllm).
 """
 
 from __future__ import annotations
@@ -100,6 +102,7 @@ def _torch(opened: OpenedModel, options: DecoderOptions) -> Decoder:
 _LAYERS = frozenset(
     {"the activation gelu_tanh", "sliding windows", "rotary embeddings by layer", "norms behind attention and MLP"}
 )
+VLLM = "vllm"
 AUTO = "auto"  # whichever computes fastest here and has what the model needs
 DECODERS: dict[str, DecoderKind] = {
     "compiled": DecoderKind(_LAYERS, _compiled),
@@ -109,8 +112,9 @@ DECODERS: dict[str, DecoderKind] = {
 
 def check_name(name: str) -> None:
     """Raises `ConfigError` if no decoder has this name."""
-    if name not in (AUTO, *DECODERS):
-        raise ConfigError(f"decoder: there is none called {name!r}; write one of {', '.join((AUTO, *DECODERS))}")
+    names = AUTO, *DECODERS, VLLM
+    if name not in names:
+        raise ConfigError(f"decoder: there is none called {name!r}; write one of {', '.join(names)}")
 
 
 def decoder_kind(name: str, config: ModelConfig, device: torch.device) -> DecoderKind:

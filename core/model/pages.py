@@ -20,6 +20,7 @@ PAGE_SIZE = 64  # tokens
 class Span(NamedTuple):
     """The part of one session in a pass: the rows from `first_row` on are positions `start .. start + length - 1`."""
 
+    session: int
     first_row: int
     start: int
     length: int

@@ -16,8 +16,7 @@ from core.bundle.store import Bundle, open_live, open_version
 from core.confidence_intervals import Difference, Estimate, Figure
 from core.errors import ConfigError
 from core.model.causal_lm import CausalLM, load_draft_model
-from core.model.config import ModelConfig
-from core.model.loader import public_name, resolve
+from core.model.loader import public_name
 from core.model_names import locate
 from core.replay import shadow as shadows
 from core.replay.replay import Terms
@@ -150,7 +149,7 @@ def _check_fits(config: ServiceConfig, bundle: Bundle | None) -> None:
 def _terms(config: ServiceConfig) -> Terms:
     target = locate(config.target.model)
     num_valid = same_id_map(target, locate(config.draft.model))
-    return Terms(config.draft.num_speculative_tokens, num_valid, ModelConfig.load(resolve(target)).context)
+    return Terms(config.draft.num_speculative_tokens, num_valid, config.target.context)
 
 
 def _load(config: ServiceConfig, directory: Path | None) -> CausalLM:

@@ -7,7 +7,8 @@ Needs torch, transformers and peft beside what core needs, no Ray. Prints, and w
 the target's pass by its sessions and tokens beside transformers' and beside weight bytes / measured bandwidth, and a
 token of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as `numerics` what exact
 passes cost beside fast ones, and whether their bits are what they promise; as `decoding` one stream end to end with the
-shipped drafts, plain, speculative and transformers' two ways, tokens compared. The target is the shipped one expanded
+shipped drafts, plain, speculative and transformers' two ways, tokens compared; as `vllm` the same passes in vLLM, if it
+is installed. The target is the shipped one expanded
 to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of disk and
 about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: where exact numerics
 do not hold, or tokens differ, it says so and fails when all is written.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gc
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -27,7 +29,9 @@ from core.model.base import Rows
 from core.model.causal_lm import load_model
 from core.model.config import ModelConfig
 from core.model.draft_tokens import StopRule
+from core.model.invariance import differing
 from core.model.torch.flash import installed
+from core.target import TargetModel, load_target
 from core.verify.engine import VerifyConfig
 from tests.bench import decode, machine, numerics, step
 from tests.bench.engines import Engines, processes
@@ -74,6 +78,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     places = _decoded(directory, chosen)
     text, found = f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}
     save(chosen, "decoding", text, found, device_name=name)
+    _free()
+    text, found = _in_vllm(directory, chosen.device, chosen.turns)  # last, as vLLM replaces operations of torch
+    save(chosen, "vllm", f"{text}\n\n{on}", found, device_name=name)
     decode.check(places)
     if both.differing[numerics.EXACT].differing:
         raise SystemExit(f"exact numerics do not hold on {name}: {both.differing[numerics.EXACT]}")
@@ -105,6 +112,33 @@ def _looped(directory: Path, turns: int, steps: int, device: str) -> tuple[float
         if turn >= WARM_UP:
             durations.add("loop", turn, seconds, steps)
     return durations.quartiles("loop")
+
+
+def _in_vllm(directory: Path, device: str, turns: int) -> tuple[str, dict[str, object]]:
+    """Milliseconds of a pass of one session by its tokens, where vLLM is installed; as text and as JSON."""
+    if find_spec("vllm") is None:
+        return "vLLM is not installed here: nothing to compare.", {}
+    engine = {"max_model_len": 1024, "gpu_memory_utilization": 0.6}
+    target = TargetModel(model=str(directory), device=device, decoder="vllm", vllm=engine)
+    model = load_target(target, 8, cache_tokens=8 * 1024)
+    found = differing(model)
+    model.open(0)
+    model.forward([Rows(0, range(5, 5 + step.CACHED), 0)])
+    durations = Durations()
+    for turn in range(WARM_UP + turns):
+        for tokens in TOKENS:
+            began = now(device)
+            model.forward([Rows(0, [9] * tokens, tokens)])
+            seconds = now(device) - began
+            model.rollback(0, step.CACHED)
+            if turn >= WARM_UP:
+                durations.add(str(tokens), turn, seconds)
+    passes = {tokens: durations.quartiles(str(tokens)) for tokens in TOKENS}
+    told = ", ".join(f"{tokens}: {1e3 * median:.2f}" for tokens, (median, _, _) in passes.items())
+    text = (
+        f"In vLLM, ms of a pass by its tokens: {told}. Bits differ at {found.differing} of {found.positions} positions."
+    )
+    return text, {"passes": passes, "differing": found._asdict()}
 
 
 def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:

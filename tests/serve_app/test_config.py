@@ -202,7 +202,7 @@ def test_the_key_of_a_draft_has_one_task_whatever_the_adapter(task: str) -> None
         ("bundles", "somewhere", "bundles: unknown key; did you mean `bundle`"),
         ("target.dtype", "float16", "target.dtype: Input should be 'float32' or 'bfloat16'"),
         ("target.cache_token", 4096, "target.cache_token: unknown key; did you mean `cache_tokens`"),
-        ("target.decoder", "vllm", "decoder: there is none called 'vllm'; write one of auto, compiled, torch"),
+        ("target.decoder", "fast", "decoder: there is none called 'fast'; write one of auto, compiled, torch, vllm"),
         ("target.max_queued", 0, "target.max_queued: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 0, "draft.num_speculative_tokens: Input should be greater than or equal to 1"),
         ("draft.num_speculative_tokens", 17, "draft.num_speculative_tokens: Input should be less than or equal to 16"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import tempfile
@@ -37,6 +38,7 @@ from tests.service.misled_router import ASTRAY
 ADVERSARIAL = "adversarial"
 LATE = "late"  # known, but its pool is not deployed when the service starts
 CONCURRENCY = 8
+TARGET = "TASKSPEC_TEST_TARGET"  # an environment variable: what the target has otherwise, as JSON; see `make vllm`
 Body = dict[str, Any]
 
 
@@ -143,7 +145,8 @@ def _served(traces: Path) -> ServedModels:
     un-adapted draft, said to be good at nothing else: so a wrong route costs much.
     """
     family = load_config("family")
-    target = family.target.model_copy(update={"decoder": "auto", "max_queued": CONCURRENCY})
+    changes = json.loads(os.environ.get(TARGET, "{}"))
+    target = family.target.model_copy(update={"decoder": "auto", "max_queued": CONCURRENCY} | changes)
     recorded = Traces(directory=traces, flush_seconds=0.5)
     shipped = with_bundle(family.model_copy(update={"target": target, "traces": recorded}))
     assert shipped.router is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_verifier_killed_mid_answer_changes_nothing(service: Service) -> None:
     asked = bodies()
     plain = service.answers([body | {"speculation": PLAIN} for body in asked])
     before = service.ingress()
-    answers, streamed = asyncio.run(_answers_while_killing(service, asked))
+    answers, streamed = asyncio.run(answers_while_killing(service, asked, kill_replica))
     made = service.ingress() - before
     assert made["verifier_calls"] > made["generations"] == len(asked) + 1
     assert [visible(answer) for answer in answers] == [visible(answer) for answer in plain]
@@ -50,7 +51,14 @@ def test_verifier_killed_mid_answer_changes_nothing(service: Service) -> None:
     service.frees_everything()
 
 
-async def _answers_while_killing(service: Service, asked: list[Body]) -> tuple[list[Body], tuple[str, str, int]]:
+def kill_replica() -> None:
+    ray.kill(ray.get_actor(verifier_replica(), namespace="serve"))
+
+
+async def answers_while_killing(
+    service: Service, asked: list[Body], kill: Callable[[], None]
+) -> tuple[list[Body], tuple[str, str, int]]:
+    """Whole answers, and the second of them streamed; the verifier is killed when all are under way."""
     tokens = (await asyncio.to_thread(service.verifier))["tokens"]
 
     def all_under_way() -> bool:
@@ -70,7 +78,7 @@ async def _answers_while_killing(service: Service, asked: list[Body]) -> tuple[l
         await asyncio.to_thread(eventually, lambda: answering.done() or all_under_way(), "all answers are under way")
         assert not answering.done(), "the answers must outlive their verifier"
         before = verifier_replica()
-        ray.kill(ray.get_actor(before, namespace="serve"))
+        kill()
         *answers, streamed = await answering
         assert verifier_replica() != before
         return answers, streamed

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import torch
 
+from core import target as targets
 from core.model.base import Model
-from core.model.causal_lm import load_draft_model, load_model
+from core.model.causal_lm import load_draft_model
 from core.model.draft_vocabulary import DraftVocabulary
 from train_jobs.config import RetrainConfig
-from train_jobs.work.models import model_directory, pages
+from train_jobs.work.models import model_directory
 
 
 def load_target(config: RetrainConfig, sessions: int = 1) -> Model:
-    target = config.target
-    num_pages, dtype = pages(target.model) * sessions, getattr(torch, target.dtype)
-    return load_model(model_directory(target.model), dtype=dtype, device=target.device, num_pages=num_pages)
+    return targets.load_target(config.target, sessions)
 
 
 def load_draft(

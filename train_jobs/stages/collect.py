@@ -18,6 +18,7 @@ from core.atomic_files import replace
 from core.distill.answering import answer
 from core.distill.dataset import distil
 from core.model.base import Model
+from core.model.decoder import AUTO
 from core.text.prompt_files import read_prompts
 from core.text.tokenizer import Tokenizer
 from core.traces.store import Trace, TraceStore, parquet_of, traces_of
@@ -44,7 +45,8 @@ class Shard(NamedTuple):
 
 
 def inputs(config: RetrainConfig) -> list[object]:
-    target = config.target.model_dump(mode="json", exclude={"max_sessions"})
+    defaults = {"decoder", "vllm"} if config.target.decoder == AUTO else set()  # so that earlier answers are kept
+    target = config.target.model_dump(mode="json", exclude={"max_sessions", *defaults})
     weights = fingerprint(model_directory(config.target.model))
     prompts = [fingerprint(source) for source in [*(config.collect.files or ()), config.collect.traces]]
     draft_context = context(config.draft)  # a draft learns from no more of an answer
@@ -54,7 +56,7 @@ def inputs(config: RetrainConfig) -> list[object]:
 def run(work: Workspace, progress: Progress) -> None:
     """Answer all prompts that have no answer yet."""
     config, directory = work.config, work.steps["collect"].start()
-    answer_all(config, directory, gather(config, context(config.target.model)), progress)
+    answer_all(config, directory, gather(config, config.target.context), progress)
 
 
 def answer_all(config: RetrainConfig, directory: Path, splits: dict[Split, Prompts], progress: Progress) -> None:
@@ -85,7 +87,7 @@ def prepare(directory: Path, name: str, prompts: Prompts, *, teacher: bool) -> S
 
 def answer_file(config: RetrainConfig, file: Path, store: TraceStore, report: ReportProgress) -> int:
     """Answer the prompts of a JSONL file into a trace store; the number of traces."""
-    target_context = context(config.target.model)
+    target_context = config.target.context
     prompts = list(unanswered(read_prompts(file), config.collect, target_tokenizer(config), target_context))
     answerer = Answerer(config, file.parent, target_context, report)
     for start in range(0, len(prompts), config.collect.shard):

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from core.bundle.store import Bundle, open_live
 from core.model.config import ModelConfig
 from core.model.loader import public_name, resolve
-from core.model.pages import PAGE_SIZE
 from core.model_names import locate
 from core.replay.replay import NUM_SPECULATIVE_TOKENS, Terms
 from core.text.tokenizer import Tokenizer, load_tokenizer
@@ -34,11 +33,6 @@ def context(name: str) -> int:
     return ModelConfig.load(model_directory(name)).context
 
 
-def pages(name: str) -> int:
-    """KV pages that one session of a model's whole context takes."""
-    return -(-context(name) // PAGE_SIZE)
-
-
 def target_tokenizer(config: RetrainConfig) -> Tokenizer:
     return load_tokenizer(locate(config.target.model))
 
@@ -59,4 +53,4 @@ def live_bundle(config: RetrainConfig) -> Bundle | None:
 def replay_terms(config: RetrainConfig) -> Terms:
     """The limits under which drafts are compared."""
     num_valid = same_id_map(locate(config.target.model), locate(config.draft))
-    return Terms(NUM_SPECULATIVE_TOKENS, num_valid, context(config.target.model))
+    return Terms(NUM_SPECULATIVE_TOKENS, num_valid, config.target.context)

@@ -107,7 +107,10 @@ class TorchDecoder:
     ) -> list[list[DraftToken]]:
         plans = [self._plan(tokens, spans)]
         for step in range(steps - 1):
-            later = [Span(row, span.start + span.length + step, 1, span.pages) for row, span in enumerate(spans)]
+            later = [
+                span._replace(first_row=row, start=span.start + span.length + step, length=1)
+                for row, span in enumerate(spans)
+            ]
             plans.append(self._plan([0] * len(spans), later))
         ends = [span.first_row + span.length - 1 for span in spans]
         if noise is None:

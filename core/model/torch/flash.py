@@ -107,7 +107,7 @@ def installed(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> 
 def _agrees(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> bool:
     """Compare with tiles on a pass of three sessions with unordered pages and a padding row."""
     generator = torch.Generator(device).manual_seed(0)
-    spans = [Span(0, 70, 3, [5, 2]), Span(3, 0, 1, [7]), Span(4, 190, 7, [6, 0, 3, 1])]
+    spans = [Span(0, 0, 70, 3, [5, 2]), Span(1, 3, 0, 1, [7]), Span(2, 4, 190, 7, [6, 0, 3, 1])]
     rows, num_pages, heads = 12, 8, config.num_heads
     cache = _random((2 * config.num_kv_heads, num_pages + 1, PAGE_SIZE * config.head_dim), generator, dtype)
     query = _random((rows, heads, config.head_dim), generator, dtype)

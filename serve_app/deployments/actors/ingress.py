@@ -15,8 +15,6 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from core.generation import GenerationRequest
-from core.model.config import ModelConfig
-from core.model.loader import resolve
 from core.model_names import locate
 from core.text.tokenizer import load_tokenizer
 from serve_app.access.guarding import guarded
@@ -53,7 +51,7 @@ class SpeculativeIngress:
         self.tokenizer = load_tokenizer(target, config.target.tool_format)
         self.model_name = config.name
         self.aliases = config.aliases
-        self.context = ModelConfig.load(resolve(target)).context
+        self.context = config.target.context
         self.vocab_size = self.tokenizer.num_valid
         self.owner_salt = owner_salt
         self.max_choices = min(config.ingress.max_choices, config.target.max_sessions)
@@ -80,6 +78,7 @@ class SpeculativeIngress:
             "target": target.model,
             "draft": draft.model,
             "dtype": target.dtype,
+            "decoder": target.decoder,
             "numerics": target.numerics,
             "context": self.context,
             "bundle": self.served().version,

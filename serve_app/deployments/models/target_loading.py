@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+import os
 
 import torch
 
+from core import target as targets
 from core.errors import ConfigError
-from core.model.causal_lm import CausalLM, load_model
-from core.model.config import ModelConfig
+from core.model.causal_lm import CausalLM
 from core.model.cpu.threads import choose_threads
+from core.model.decoder import VLLM
 from core.model.invariance import differing
-from core.model.loader import public_name, resolve
-from core.model.pages import pages_for
-from core.model_names import locate
+from core.model.loader import public_name
 from serve_app.config import Target
 
 _log = logging.getLogger("ray.serve")  # into the log of the replica
@@ -25,16 +24,14 @@ def load_target(target: Target) -> CausalLM:
 
     Raises `ConfigError` if `cache_tokens` is less than a context, or if the device does not keep `numerics: exact`.
     """
-    path, exact = resolve(locate(target.model)), target.numerics == "exact"
-    pages = _target_pages(target, path)
     if target.device == "cpu":
-        _set_threads(target, path)
-    model = load_model(
-        path,
-        dtype=getattr(torch, target.dtype),
-        device=target.device,
-        num_pages=pages,
-        decoder=target.decoder,
+        torch.set_num_threads(target.threads or _threads(target))
+    exact = target.numerics == "exact"
+    model = targets.load_target(
+        target,
+        target.max_sessions,
+        prefill_chunk=target.prefill_chunk,
+        cache_tokens=target.cache_tokens,
         exact=exact,
     )
     if exact:
@@ -42,24 +39,14 @@ def load_target(target: Target) -> CausalLM:
     return model
 
 
-def _set_threads(target: Target, path: Path) -> None:
-    if target.threads is not None:
-        torch.set_num_threads(target.threads)
-        return
-    threads = choose_threads(path, getattr(torch, target.dtype), decoder=target.decoder)
+def _threads(target: Target) -> int:
+    if target.decoder == VLLM:
+        if target.numerics == "exact":
+            return 1  # with more, how vLLM deals a product out to them depends on its rows
+        return max(1, (len(os.sched_getaffinity(0)) - 1) // int(target.vllm.get("tensor_parallel_size", 1)))
+    threads = choose_threads(target.directory, getattr(torch, target.dtype), decoder=target.decoder)
     _log.info("%s computes on %d threads", public_name(target.model), threads)
-
-
-def _target_pages(target: Target, path: Path) -> int:
-    context = ModelConfig.load(path).context
-    if target.cache_tokens is None:
-        return target.max_sessions * pages_for(context)
-    if target.cache_tokens < context:
-        raise ConfigError(
-            f"target.cache_tokens: {target.cache_tokens} is less than one whole context of {target.model}.\n"
-            f"Write {context} or more, or omit it for {target.max_sessions} whole contexts."
-        )
-    return pages_for(target.cache_tokens)
+    return threads
 
 
 def _check_exact(model: CausalLM, device: str) -> None:

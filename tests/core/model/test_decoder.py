@@ -68,8 +68,8 @@ def test_a_decoder_owns_its_pages_and_copies_them(tmp_path: Path, name: str) -> 
     decoder = load_model(tmp_path, dtype=torch.float32, num_pages=4, decoder=name)._decoder
     assert (decoder.num_pages, decoder.dtype, decoder.head_ids) == (4, "float32", None)
     assert decoder.device == torch.device("cpu")
-    decoder(TOKENS[:70], [Span(0, 0, 70, [2, 0])], [])
-    expected = decoder(TOKENS[70:72], [Span(0, 70, 2, [2, 0])], [0, 1])
+    decoder(TOKENS[:70], [Span(0, 0, 0, 70, [2, 0])], [])
+    expected = decoder(TOKENS[70:72], [Span(0, 0, 70, 2, [2, 0])], [0, 1])
     decoder.copy_pages([PageCopy(2, 1), PageCopy(0, 3)])
-    decoder(TOKENS[80:100], [Span(0, 60, 20, [2, 0])], [])
-    assert torch.equal(decoder(TOKENS[70:72], [Span(0, 70, 2, [1, 3])], [0, 1]), expected)
+    decoder(TOKENS[80:100], [Span(0, 0, 60, 20, [2, 0])], [])
+    assert torch.equal(decoder(TOKENS[70:72], [Span(0, 0, 70, 2, [1, 3])], [0, 1]), expected)

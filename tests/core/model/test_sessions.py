@@ -34,9 +34,11 @@ class Walk(RuleBasedStateMachine):
     There are two texts, so they often begin alike.
     """
 
+    models = staticmethod(walked_model)
+
     @initialize()
     def start(self) -> None:
-        self.model, self.oracle = walked_model()
+        self.model, self.oracle = self.models()
         self.sessions: dict[int, list[int]] = {}
         self.opened = 0
 

@@ -14,7 +14,7 @@ def test_a_mask_for_a_gpu_begins_where_its_memory_does() -> None:
     layouts = TileLayouts(1, 256, [None, 96], torch.bfloat16, device)
     planner = Planner(layouts, 8, device, replayed=True)
     for start in (4, 7, 64, 130):
-        one, several = ([Span(0, start, length, range(8))] for length in (1, 3 * TILE))
+        one, several = ([Span(0, 0, start, length, range(8))] for length in (1, 3 * TILE))
         for spans in (one, several):
             layout = planner.plan([5] * spans[0].length, spans, 16).layout
             assert isinstance(layout, Tiles)

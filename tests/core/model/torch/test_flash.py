@@ -93,7 +93,7 @@ def test_a_walk_over_page_tables_has_the_logits_of_tiles(
     assert isinstance(own, TorchDecoder)
     parts = (ModelConfig.load(directory), own._transformer, own._head, own.num_pages)
     decoder = TorchDecoder(*parts, record=recordings if replays else None, flash=True)
-    tabled = CausalLM(parts[0], decoder)
+    tabled = CausalLM(parts[0].vocab_size, parts[0].context, decoder)
     dice = random.Random(5)
     for session in range(3):
         for model in (tiled, tabled):

@@ -65,7 +65,8 @@ def recordings() -> Recordings:
 @pytest.fixture
 def replayed(directory: Path, launched: CausalLM, recordings: Recordings) -> CausalLM:
     config, own = ModelConfig.load(directory), launched._decoder
-    return CausalLM(config, TorchDecoder(config, own._transformer, own._head, own.num_pages, recordings))
+    decoder = TorchDecoder(config, own._transformer, own._head, own.num_pages, recordings)
+    return CausalLM(config.vocab_size, config.context, decoder)
 
 
 def test_a_walk_of_replayed_passes_has_the_bits_of_launched_ones(
@@ -130,7 +131,7 @@ def test_a_replayed_loop_over_a_cut_head_feeds_the_tokens_of_its_columns(
     own = launched._decoder
     parts = (ModelConfig.load(directory), own._transformer, own._head, own.num_pages, recordings)
     decoder = TorchDecoder(*parts, head_ids=launched.head_ids)
-    replayed = CausalLM(parts[0], decoder)
+    replayed = CausalLM(parts[0].vocab_size, parts[0].context, decoder)
     batch = [Rows(0, random_tokens(9, 300), 1), Rows(1, random_tokens(9, 300, 1), 1)]
     for number in range(6):
         noise = torch.randn(4, 2, 40, generator=torch.Generator().manual_seed(number))
