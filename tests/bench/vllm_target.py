@@ -1,6 +1,6 @@
 """A target in vLLM: whether its answers depend on drafts, and what they gain, beside vLLM's own drafts and our decoder.
 
-    make vllm && build/vllm/bin/python -m tests.bench.vllm_target [--asked 100] [--per-task 4] [--streams 8]
+    make vllm && build/vllm/bin/python -m tests.bench.vllm_target [--asked 100] [--per-task 3] [--streams 8]
 
 First so many prompts are answered over HTTP, eight at a time, at temperatures 0, 0.7 and 1 in turn: without drafts, as
 the service decides, with 1 and with 6 tokens drafted for every pass, and while the draft's replica is killed every 20
@@ -27,7 +27,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--retraining", type=Path, default=retraining, help="its `collect.files` have the prompts")
     parser.add_argument("--config", default="smollm2", help="of the service: a shipped name or a YAML file")
     parser.add_argument("--asked", type=int, default=100, help="prompts whose answers are compared")
-    parser.add_argument("--per-task", type=int, default=4, help="prompts of each file that are timed")
+    parser.add_argument("--per-task", type=int, default=3, help="prompts of each file that are timed")
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--streams", type=int, nargs="*", default=[8])
