@@ -59,7 +59,11 @@ class Decoder(Protocol[Array]):
         noise: Array | None,
         ending: StopRule,
     ) -> list[list[DraftToken]]:
-        """Draw as `Model.draw` does, a line per span; the pages have room for all steps."""
+        """Draw as `Model.draw` does, a line per span; the pages have room for all steps.
+
+        A decoder that does not draw inherits this.
+        """
+        raise TypeError(f"{type(self).__name__} does not draw: its caller runs a pass for each token")
 
     def copy_pages(self, copies: Sequence[PageCopy]) -> None:
         """Copy the keys and values of whole pages in all layers, before a session writes into its copy."""

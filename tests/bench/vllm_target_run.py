@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +32,8 @@ from serve_app.terminal.progress import Step, step
 from tests.bench import machine
 from tests.bench.engines import Answered
 from tests.bench.output import header, save
-from tests.bench.real_model_page import Load, Measured, Question, Turn
-from tests.bench.real_model_run import Competing, Contender, Served, begin, held_out_questions, in_turn, under_load
+from tests.bench.real_model_page import Load, Measured, Question
+from tests.bench.real_model_run import Competing, Contender, Served, begin, held_out_questions, measure, under_load
 from tests.bench.rival_process import Answering, Job
 from train_jobs.config import load_config as load_retraining
 
@@ -159,9 +159,10 @@ def killing_drafts(running: Running, every: float = 20.0) -> Iterator[list[int]]
     def kill() -> None:
         while not ended.wait(every):
             for child in running.process.children(recursive=True):
-                if "ServeReplica:draft-" in " ".join(child.cmdline()):
-                    child.kill()
-                    killed.append(child.pid)
+                with suppress(psutil.Error):  # it may have ended by itself
+                    if "ServeReplica:draft-" in " ".join(child.cmdline()):
+                        child.kill()
+                        killed.append(child.pid)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -193,20 +194,6 @@ def compare(running: Running, asked: Sequence[Question], max_tokens: int, shown:
     with killing_drafts(running) as killed:
         alike = sum(ours == theirs for ours, theirs in zip(tokens(AS_ROUTED), plain, strict=True))
     return [*found, Equal(KILLED, alike, len(asked), len(killed))]
-
-
-def measure(
-    contenders: Mapping[str, Contender], asked: Sequence[Question], temperature: float, shown: Step
-) -> Measured:
-    """Every contender answers all that is asked, after one answer that does not count."""
-    for contender in contenders.values():
-        contender(asked[0], temperature)
-    measured = Measured(temperature)
-    for turn, question in enumerate(asked):
-        for name in in_turn(list(contenders), turn):
-            measured.turns.append(Turn(name, question, contenders[name](question, temperature)))
-            shown.reach(shown.done + 1)
-    return measured
 
 
 def page(equal: Sequence[Equal], measured: Sequence[Measured], loads: Mapping[str, Sequence[Load]]) -> str:
@@ -299,7 +286,7 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
         for temperature in chosen.temperatures:
             doing = f"One stream, {len(contenders)} contenders, temperature {temperature:g}"
             with step(console, doing, doing, len(timed) * len(contenders)) as shown:
-                measured.append(measure(contenders, timed, temperature, shown))
+                measured.append(measure(contenders, timed[:1], timed, temperature, shown))
         for name, one in ((OVER, service), (OWN, ours)):
             loads[name] = under_load(one.url, one.model, timed, 0.0, chosen, console)
     notes = [f"{len(timed)} prompts timed, answers to {chosen.max_tokens} tokens.", machine.line()]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from core.model.bfloat16 import Dtype
-from core.model.draft_tokens import DraftToken, StopRule
+from core.model.decoder import Decoder
 from core.model.pages import PageCopy, Span
 from core.model.vllm.options import RESERVED
 
@@ -41,7 +41,7 @@ class Pass(NamedTuple):
     doubled: bool = False
 
 
-class VllmDecoder:
+class VllmDecoder(Decoder[torch.Tensor]):
     """Runs every pass on all ranks of `engine`, of which rank 0 is in this process and keeps the logits.
 
     With `doubles` a lone row gets company: on CPUs vLLM's products of one row are of other kernels, with other bits.
@@ -79,17 +79,6 @@ class VllmDecoder:
         ordered = Pass(tokens, spans, logit_rows, copies, self._doubles)
         logits: torch.Tensor | None = self._engine.collective_rpc("run_pass", args=(ordered,))[0]
         return self._no_logits if logits is None else logits
-
-    def draw(
-        self,
-        tokens: Sequence[int],
-        spans: Sequence[Span],
-        steps: int,
-        num_ids: int,
-        noise: torch.Tensor | None,
-        ending: StopRule,
-    ) -> list[list[DraftToken]]:
-        raise NotImplementedError("a target draws nothing")
 
     def copy_pages(self, copies: Sequence[PageCopy]) -> None:
         """The next pass makes the copies, before it writes. It must follow before any page is given to others."""

@@ -46,7 +46,7 @@ def load_model(path: str | Path, options: VllmOptions) -> CausalLM:
     try:
         config = EngineArgs(**arguments).create_engine_config()
         engine = EngineCore(config, LocalRanks, log_stats=False)
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except (TypeError, ValueError, NotImplementedError) as error:  # what vLLM refuses arguments and models with
         raise ConfigError(f"target.vllm: {_words(error)}") from error
     try:
         cache: Cache = engine.collective_rpc("begin_passes")[0]
