@@ -52,6 +52,7 @@ _SCHEMA = pa.schema(
         "params": pa.struct(
             {name: _COLUMNS[kind] for name, kind in get_type_hints(SamplingParams).items() if name != "grammar"}
         ),
+        "constrained": pa.bool_(),
         "task": pa.string(),
         "prior": pa.map_(pa.string(), pa.float64()),
         "bundle": pa.string(),
@@ -77,7 +78,8 @@ class Proposals(msgspec.Struct, frozen=True):
 class Trace(Record, frozen=True, kw_only=True):
     """A record in the store. The target reproduces its output from its prompt, params, choice and dice.
 
-    But for an answer that was held to a grammar, which is not kept.
+    But for an answer that was held to a grammar, which is not kept: it is `constrained`. Traces of earlier versions do
+    not tell.
 
     Served answers also have the `task` that they were routed to at the end; the `prior` of every task, if the router
     was asked and answered in time; the version of the `bundle`, and its `adapter` that drafted; what was `proposed` and
@@ -86,6 +88,7 @@ class Trace(Record, frozen=True, kw_only=True):
     """
 
     dice: Literal[1] = 1  # `DICE` as a type: traces of other versions are not read
+    constrained: bool | None = None
     task: str | None = None
     prior: dict[str, float] | None = None
     bundle: str | None = None

@@ -53,7 +53,7 @@ class VerifyConfig(NamedTuple):
 _READING = Readiness(0.0, 1.0, 1.0, 0, 0)  # a session whose prompt is read: its tokens are counted apart
 
 
-class _Drawing(NamedTuple):
+class Drawing(NamedTuple):
     """A session whose next tokens a pass computed: what it was fed, and the target's logits [num_logits, V]."""
 
     session: VerifySession
@@ -171,13 +171,13 @@ class VerifyEngine:
         self._look_up()
         num_drafting = _num_drafting(self._sessions.leading())
         feeds, logits = self._forward(num_drafting)
-        drawings: list[_Drawing] = []
+        drawings: list[Drawing] = []
         for feed, rows in zip(feeds, torch.split(logits, [feed.num_logits for feed in feeds]), strict=True):
             if feed.scored:
                 self._score_prompt(feed, rows[: feed.scored])
             if feed.num_logits > feed.scored:
                 sharing = self._sessions.share(feed.session)
-                drawings += [_Drawing(session, feed, rows[feed.scored :]) for session in sharing]
+                drawings += [Drawing(session, feed, rows[feed.scored :]) for session in sharing]
             else:
                 self._sessions.keep(feed.session)
         drawings, tokens_of = self._draw(drawings, feeds, logits)
@@ -254,8 +254,8 @@ class VerifyEngine:
         return [], torch.empty(0)
 
     def _draw(
-        self, drawings: Sequence[_Drawing], feeds: Sequence[ScheduledRows], logits: torch.Tensor
-    ) -> tuple[list[_Drawing], list[list[int]]]:
+        self, drawings: Sequence[Drawing], feeds: Sequence[ScheduledRows], logits: torch.Tensor
+    ) -> tuple[list[Drawing], list[list[int]]]:
         """Draw the target's token for every row of every session, in one transfer from the device.
 
         `logits` are those of the whole batch, `feeds`. Returns the sessions that drew, and their tokens.
@@ -272,14 +272,14 @@ class VerifyEngine:
         ends = accumulate((sampling.rows for sampling in sessions), initial=0)
         return drawings, [tokens[begin:end] for begin, end in pairwise(ends)]
 
-    def _sampling(self, drawing: _Drawing) -> tuple[_Drawing, Sampling]:
+    def _sampling(self, drawing: Drawing) -> tuple[Drawing, Sampling]:
         """How to draw, and from what: without the proposals that the grammar could not judge."""
         session, feed, chain = drawing.session, drawing.feed, drawing.session.chain
         prompt = session.prompt_ids if chain.params.repetition_penalty != 1.0 else ()
         allowed = session.allowed(feed.proposals, self._vocabulary.num_valid)
         if allowed is not None and len(allowed) < len(drawing.logits):
             feed = feed._replace(proposals=feed.proposals[: len(allowed) - 1])
-            drawing = _Drawing(session, feed, drawing.logits[: len(allowed)])
+            drawing = Drawing(session, feed, drawing.logits[: len(allowed)])
         counts, proposals = chain.counts, feed.proposals
         return drawing, Sampling(chain.params, chain.choice, session.length, counts, proposals, prompt, allowed)
 
@@ -300,7 +300,7 @@ class VerifyEngine:
         del session.prompt_logprobs[begin:]  # of before a preemption
         session.prompt_logprobs += token_logprobs(logits, following, session.chain.params.prompt_logprobs or 0)
 
-    def _commit(self, drawing: _Drawing, tokens: list[int]) -> Run:
+    def _commit(self, drawing: Drawing, tokens: list[int]) -> Run:
         session, proposals = drawing.session, drawing.feed.proposals
         first = session.chain.num_generated == 0
         top = session.chain.params.logprobs

@@ -24,6 +24,7 @@ from rich.console import Console
 from core.draft_key import GENERAL
 from core.errors import FAILED, INTERRUPTED, TaskSpecError
 from core.model_names import locate, smollm2_is_installed
+from serve_app.cli import audit as audit_cli
 from serve_app.cli import bundles as bundles_cli
 from serve_app.cli import chat as chat_cli
 from serve_app.cli import keys as keys_cli
@@ -188,6 +189,7 @@ def own_ray(gpus: float) -> Iterator[None]:
 
 app.command()(chat_cli.chat)
 app.command()(load_cli.bench)
+app.command()(audit_cli.audit)
 app.command()(operations_cli.status)
 app.command()(operations_cli.scale)
 app.add_typer(bundles_cli.app, name="bundles")

@@ -79,6 +79,7 @@ def _trace(
     directory = served.drafts.get(entry.task) if "draft" in sources else None
     return msgspec.structs.replace(
         Trace.of(request, ()),
+        constrained=bool(request.params.grammar),
         task=entry.task,
         prior=None if prior is None else dict(prior),
         bundle=served.version,
@@ -119,6 +120,7 @@ def _needed(trace: Trace) -> Trace:
         output_ids=trace.output_ids,
         params=params,
         choice=trace.choice,
+        constrained=trace.constrained,
         task=trace.task,
         prior=trace.prior,
         bundle=trace.bundle,

@@ -1,0 +1,237 @@
+"""Requests and answers of any OpenAI-compatible server, from a file with a JSON object a line.
+
+A line has the body of a `request` for chat or a completion, and that of its `answer`. A request is read as our own
+service reads it. So a field that we do not have is an error, since it may have changed the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from core.audit.audit import Question
+from core.audit.expected import Expected, RecordedIds, RecordedMessage, RecordedText
+from core.errors import ConfigError, InvalidRequest
+from core.generation import FinishReason, Run
+from core.sampling.params import GREEDY_BELOW
+from serve_app.audit.recorded import Answer, Lack, Recording
+from serve_app.http.batch import Batch, chat_batch, completion_batch
+from serve_app.http.errors import first_fault
+from serve_app.http.output.choices import NO_PARSING, Choice, Piece
+from serve_app.http.schema.requests import ChatRequest, CompletionRequest
+from serve_app.http.service import Service
+
+# Of our own service or of vLLM; no token of an answer hangs on them.
+INERT = frozenset(
+    {"speculation", "return_token_ids", "return_tokens_as_token_ids", "priority", "request_id", "cache_salt"}
+)
+_REASONS: dict[str | None, FinishReason] = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+}
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class Recorded(BaseModel):
+    """What is read of an answer; it may have other fields."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class RecordedFunction(Recorded):
+    name: str
+    arguments: str = ""
+
+
+class RecordedCall(Recorded):
+    function: RecordedFunction
+
+
+class RecordedReply(Recorded):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None  # vLLM's newer name
+    tool_calls: list[RecordedCall] | None = None
+
+    @property
+    def parts(self) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+        """Reasoning, content and calls."""
+        calls = tuple((call.function.name, call.function.arguments) for call in self.tool_calls or ())
+        return self.reasoning_content or self.reasoning or "", self.content or "", calls
+
+
+class RecordedChoice(Recorded):
+    index: int | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    text: str | None = None
+    message: RecordedReply | None = None
+
+
+class RecordedAnswer(Recorded):
+    choices: list[RecordedChoice] | None = None
+    seed: int | None = None
+    error: Any = None
+
+
+def read(file: Path, service: Service) -> Recording:
+    """Raises `ConfigError` for a line that cannot be read, which names it and its field."""
+    recording = Recording()
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+    asyncio.run(_read(lines, file, service, recording))
+    return recording
+
+
+async def _read(lines: Sequence[str], file: Path, service: Service, recording: Recording) -> None:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            items = await _items(line, f"line {number}", service)
+        except InvalidRequest as error:
+            raise ConfigError(f"{file}, line {number}: {error}") from error
+        for item in items:
+            (recording.answers if isinstance(item, Answer) else recording.lacks).append(item)
+
+
+async def _items(line: str, name: str, service: Service) -> list[Answer | Lack]:
+    """The choices of a line."""
+    request, answer = _halves(line)
+    recorded = _checked(RecordedAnswer, answer, "answer")
+    if recorded.error is not None:
+        return [Lack(name, "an error and no answer")]
+    if recorded.choices is None:
+        raise InvalidRequest("answer.choices", "'answer.choices' is required")
+    if request.get("seed") is None and recorded.seed is not None:
+        request = request | {"seed": recorded.seed}
+    body, batch = await _batch(request, service)
+    if body.seed is None and body.temperature >= GREEDY_BELOW and recorded.seed is None:
+        return [Lack(name, "neither request nor answer has the seed, and its temperature is over 0")]
+    if batch.ending.reads_only:
+        return [Lack(name, "it asks for no token")]
+    return list(_choices(name, body, batch, recorded.choices, service))
+
+
+def _halves(line: str) -> tuple[dict[str, Any], Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise InvalidRequest(None, f"it is no JSON: {error}") from error
+    if not isinstance(entry, dict):
+        raise InvalidRequest(None, "it must be an object with 'request' and 'answer'")
+    for half in ("request", "answer"):
+        if half not in entry:
+            raise InvalidRequest(half, f"'{half}' is required")
+        if not isinstance(entry[half], dict):
+            raise InvalidRequest(half, f"'{half}' must be an object, the body of a {half}")
+    return {name: value for name, value in entry["request"].items() if name not in INERT}, entry["answer"]
+
+
+async def _batch(request: dict[str, Any], service: Service) -> tuple[ChatRequest | CompletionRequest, Batch]:
+    if "messages" in request:
+        chat = _checked(ChatRequest, request, "request")
+        return chat, await _named(lambda: chat_batch(chat, service, None))
+    if "prompt" in request:
+        completion = _checked(CompletionRequest, request, "request")
+        return completion, await _named(lambda: completion_batch(completion, service, None))
+    raise InvalidRequest("request", "'request' has neither 'messages' nor 'prompt': only chat and completions are read")
+
+
+async def _named(batch: Callable[[], Any]) -> Batch:
+    try:
+        result: Batch = await batch()
+    except InvalidRequest as error:
+        raise InvalidRequest(error.field, f"in 'request': {error}") from error
+    return result
+
+
+def _checked(model: type[Body], content: object, half: str) -> Body:
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        fault = first_fault([{**one, "loc": ("body", *one["loc"])} for one in error.errors()])
+        raise InvalidRequest(fault.field, f"in '{half}': {fault}") from error
+
+
+def _choices(
+    name: str,
+    body: ChatRequest | CompletionRequest,
+    batch: Batch,
+    choices: Sequence[RecordedChoice],
+    service: Service,
+) -> Iterator[Answer | Lack]:
+    by_index = {at if choice.index is None else choice.index: choice for at, choice in enumerate(choices)}
+    for index in by_index.keys() - set(range(len(batch.requests))):
+        raise InvalidRequest("answer.choices", f"'answer.choices' has an index {index} that was not asked for")
+    for index, request in enumerate(batch.requests):
+        called = name if len(batch.requests) == 1 else f"{name}, choice {index}"
+        if index not in by_index:
+            yield Lack(called, "it was asked for, and is not in the answer", missing=True)
+            continue
+        expected = _expected(by_index[index], body, batch, service)
+        yield Lack(called, expected) if isinstance(expected, str) else Answer(called, Question(request, expected))
+
+
+def _expected(
+    choice: RecordedChoice,
+    body: ChatRequest | CompletionRequest,
+    batch: Batch,
+    service: Service,
+) -> Expected | str:
+    """What plain decoding is held to; or why nothing can be."""
+    reason = _REASONS.get(choice.finish_reason)
+    cut = reason is None
+    if choice.token_ids is not None:
+        return RecordedIds(tuple(choice.token_ids), reason, cut)
+    if isinstance(body, CompletionRequest):
+        if body.echo:
+            return "it has no token ids, and its text begins with the prompt"
+        text = choice.text
+    else:
+        text = None if choice.message is None else choice.message.parts[1]
+    if text is None:
+        field = "text" if isinstance(body, CompletionRequest) else "message"
+        raise InvalidRequest("answer.choices", f"a choice in 'answer.choices' has neither 'token_ids' nor '{field}'")
+    shown = _Shown(batch, service)
+    if choice.message is not None and batch.parsing is not NO_PARSING:
+        if cut:
+            return "it was cut, and has no token ids, but a message that was read out of its text"
+        return RecordedMessage(choice.message.parts, shown.parts, reason)
+    ending = batch.ending
+    return RecordedText(
+        text, service.tokenizer.raw, shown.text, reason, cut, ending.stop, ending.ids, ending.skip_special_tokens
+    )
+
+
+class _Shown:
+    """What a client gets of tokens."""
+
+    def __init__(self, batch: Batch, service: Service) -> None:
+        self._batch = batch
+        self._tokenizer = service.tokenizer.raw
+
+    def text(self, tokens: Sequence[int], finish_reason: FinishReason) -> str:
+        return self._piece(tokens, finish_reason).text
+
+    def parts(self, tokens: Sequence[int], finish_reason: FinishReason) -> object:
+        """As `RecordedReply.parts`."""
+        delta = self._piece(tokens, finish_reason).delta
+        calls: dict[int, tuple[str, str]] = {}
+        for part in delta.calls:
+            name, arguments = calls.get(part.index, ("", ""))
+            calls[part.index] = name + (part.name or ""), arguments + part.arguments
+        return delta.reasoning, delta.content, tuple(calls.values())
+
+    def _piece(self, tokens: Sequence[int], finish_reason: FinishReason) -> Piece:
+        choice = Choice(self._tokenizer, self._batch.ending, logprobs=False, parsing=self._batch.parsing)
+        return choice.push(Run(tuple(tokens), finish_reason=finish_reason))
