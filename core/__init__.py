@@ -23,6 +23,7 @@ Rooms, and the rooms each may import (tests/test_layout.py holds this):
     traces      answers that a service gave, kept for training                      sampling, policy
     replay      judging drafts on recorded answers                                  traces, sampling, model, bundle,
                                                                                 tasks, policy
+    audit       recorded answers held to plain decoding                         sampling, model, verify, text
     distill     training a draft to imitate the target                              replay, traces, sampling, model,
                                                                                 policy, verify
 

@@ -17,6 +17,7 @@ access         API keys, limits per key, CORS, request ids, the access log
 cli            `taskspec`: demo, serve, chat, bench, status, scale, bundles, keys; other packages add commands
 demo           `taskspec demo`: every draft compared with plain decoding, over HTTP
 examples       clients to begin with, with OpenAI's official library
+audit          `taskspec audit`: recorded answers held to plain decoding
 load           `taskspec bench`: load on any OpenAI-compatible server
 terminal       progress and transcripts in a terminal or a pipe
 

@@ -15,7 +15,7 @@ from core.generation import FinishReason
 from core.text.detokenizer import UNFINISHED
 
 
-class Expected(Protocol):
+class ExpectedAnswer(Protocol):
     """A recorded answer."""
 
     def following(self, tokens: Sequence[int], ranked: Sequence[int]) -> int | None:

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.audit.audit import Question
-from core.audit.expected import Expected, RecordedIds, RecordedMessage, RecordedText
+from core.audit.expected import ExpectedAnswer, RecordedIds, RecordedMessage, RecordedText
 from core.errors import ConfigError, InvalidRequest
 from core.generation import FinishReason, Run
 from core.sampling.params import GREEDY_BELOW
-from serve_app.audit.recorded import Answer, Lack, Recording
+from serve_app.audit.recorded import Lack, NamedAnswer, Recording
 from serve_app.http.batch import Batch, chat_batch, completion_batch
 from serve_app.http.errors import first_fault
 from serve_app.http.output.choices import NO_PARSING, Choice, Piece
@@ -101,10 +101,13 @@ async def _read(lines: Sequence[str], file: Path, service: Service, recording: R
         except InvalidRequest as error:
             raise ConfigError(f"{file}, line {number}: {error}") from error
         for item in items:
-            (recording.answers if isinstance(item, Answer) else recording.lacks).append(item)
+            if isinstance(item, NamedAnswer):
+                recording.answers.append(item)
+            else:
+                recording.lacks.append(item)
 
 
-async def _items(line: str, name: str, service: Service) -> list[Answer | Lack]:
+async def _items(line: str, name: str, service: Service) -> list[NamedAnswer | Lack]:
     """The choices of a line."""
     request, answer = _halves(line)
     recorded = _checked(RecordedAnswer, answer, "answer")
@@ -151,7 +154,7 @@ async def _named(batch: Callable[[], Any]) -> Batch:
     try:
         result: Batch = await batch()
     except InvalidRequest as error:
-        raise InvalidRequest(error.field, f"in 'request': {error}") from error
+        raise _within("request", error) from error
     return result
 
 
@@ -159,8 +162,14 @@ def _checked(model: type[Body], content: object, half: str) -> Body:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        fault = first_fault([{**one, "loc": ("body", *one["loc"])} for one in error.errors()])
-        raise InvalidRequest(fault.field, f"in '{half}': {fault}") from error
+        fault = first_fault([{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()])
+        raise _within(half, fault) from error
+
+
+def _within(half: str, fault: InvalidRequest) -> InvalidRequest:
+    """The same fault, about a field of this half of the line."""
+    field = half if fault.field is None else f"{half}.{fault.field}"
+    return InvalidRequest(field, f"'{field}': {fault}")
 
 
 def _choices(
@@ -169,7 +178,7 @@ def _choices(
     batch: Batch,
     choices: Sequence[RecordedChoice],
     service: Service,
-) -> Iterator[Answer | Lack]:
+) -> Iterator[NamedAnswer | Lack]:
     by_index = {at if choice.index is None else choice.index: choice for at, choice in enumerate(choices)}
     for index in by_index.keys() - set(range(len(batch.requests))):
         raise InvalidRequest("answer.choices", f"'answer.choices' has an index {index} that was not asked for")
@@ -179,7 +188,7 @@ def _choices(
             yield Lack(called, "it was asked for, and is not in the answer", missing=True)
             continue
         expected = _expected(by_index[index], body, batch, service)
-        yield Lack(called, expected) if isinstance(expected, str) else Answer(called, Question(request, expected))
+        yield Lack(called, expected) if isinstance(expected, str) else NamedAnswer(called, Question(request, expected))
 
 
 def _expected(
@@ -187,7 +196,7 @@ def _expected(
     body: ChatRequest | CompletionRequest,
     batch: Batch,
     service: Service,
-) -> Expected | str:
+) -> ExpectedAnswer | str:
     """What plain decoding is held to; or why nothing can be."""
     reason = _REASONS.get(choice.finish_reason)
     cut = reason is None

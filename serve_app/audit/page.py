@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from core.audit.audit import NEAR_TIE, Class, Difference, Verdict
+from core.audit.audit import NEAR_TIE, AnswerVerdict, Class, TokenDifference
 from core.text.tokenizer import Tokenizer
-from serve_app.audit.recorded import Answer
-from serve_app.audit.work import Outcome
+from serve_app.audit.recorded import NamedAnswer
+from serve_app.audit.work import AuditOutcome
 
 CLASSES: tuple[Class, ...] = get_args(Class)
 BEFORE = 60  # characters of the answer that are shown before a difference
 SHOWN = 10  # answers of a class that are told one by one; JSON has all
 
 
-def lines(outcome: Outcome) -> Iterator[str]:
+def lines(outcome: AuditOutcome) -> Iterator[str]:
     """The page, line by line."""
     target, number = outcome.config.target, len(outcome.recording.answers)
     audited = len(outcome.verdicts)
@@ -28,18 +28,18 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield f"  {kind:10} {outcome.count(kind):>7,}"
     yield ""
     for kind in ("different", "near-tie"):
-        told = [entry for entry in outcome.judged if entry[1].kind == kind]
-        for answer, verdict in told[:SHOWN]:
+        alike = [entry for entry in outcome.judged if entry[1].kind == kind]
+        for answer, verdict in alike[:SHOWN]:
             yield from _told(answer, verdict, outcome.tokenizer)
-        if len(told) > SHOWN:
-            yield f"... and {len(told) - SHOWN:,} more: --json has all of them."
+        if len(alike) > SHOWN:
+            yield f"... and {len(alike) - SHOWN:,} more: --json has all of them."
     yield from (f"different: {lack.name}: {lack.reason}" for lack in outcome.recording.lacks if lack.missing)
     yield from _reasons(outcome)
     yield from outcome.recording.notes
     yield _meaning(outcome)
 
 
-def as_object(outcome: Outcome) -> dict[str, Any]:
+def as_object(outcome: AuditOutcome) -> dict[str, Any]:
     """The same for JSON, and every answer."""
     target, lacks = outcome.config.target, outcome.recording.lacks
     answers = [
@@ -66,7 +66,7 @@ def as_object(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _told(answer: Answer, verdict: Verdict, tokenizer: Tokenizer) -> Iterator[str]:
+def _told(answer: NamedAnswer, verdict: AnswerVerdict, tokenizer: Tokenizer) -> Iterator[str]:
     """An answer, with its first difference and the complaint."""
     for difference in verdict.differences[:1]:
         before = tokenizer.raw.decode(list(verdict.tokens[: difference.position]), skip_special_tokens=False)
@@ -82,7 +82,7 @@ def _told(answer: Answer, verdict: Verdict, tokenizer: Tokenizer) -> Iterator[st
         yield f"    {verdict.complaint}"
 
 
-def _gap(difference: Difference) -> str:
+def _gap(difference: TokenDifference) -> str:
     if difference.token is None:
         return "no likely token has the answer's text"
     if difference.gap is None:
@@ -94,7 +94,7 @@ def _text(token: int | None, tokenizer: Tokenizer) -> str:
     return "?" if token is None else f"{tokenizer.raw.decode([token], skip_special_tokens=False)!r} ({token})"
 
 
-def _reasons(outcome: Outcome) -> Iterator[str]:
+def _reasons(outcome: AuditOutcome) -> Iterator[str]:
     """Why answers are skipped, each reason once."""
     names: dict[str, list[str]] = {}
     for lack in outcome.recording.lacks:
@@ -108,7 +108,7 @@ def _reasons(outcome: Outcome) -> Iterator[str]:
         yield f"skipped: {those[0]}{more}: {reason}"
 
 
-def _meaning(outcome: Outcome) -> str:
+def _meaning(outcome: AuditOutcome) -> str:
     if outcome.stopped:
         return "Stopped before the end: the other answers are not audited."
     if different := outcome.count("different"):
@@ -121,7 +121,9 @@ def _meaning(outcome: Outcome) -> str:
     return "Every one is the target's own answer, token for token."
 
 
-def _plain(difference: Difference, answer: Answer, verdict: Verdict, outcome: Outcome) -> dict[str, Any]:
+def _plain(
+    difference: TokenDifference, answer: NamedAnswer, verdict: AnswerVerdict, outcome: AuditOutcome
+) -> dict[str, Any]:
     raw = outcome.tokenizer.raw
     prompt_length = answer.question.request.prompt_length
     return {

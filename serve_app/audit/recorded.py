@@ -8,7 +8,7 @@ from core.audit.audit import Question
 
 
 @dataclass(frozen=True)
-class Answer:
+class NamedAnswer:
     """A recorded answer; `name` tells its user which one it is."""
 
     name: str
@@ -28,6 +28,6 @@ class Lack:
 class Recording:
     """What a file or a directory has: answers, those left out, and what is to be said of all of them."""
 
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[NamedAnswer] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -18,7 +18,7 @@ from core.model.loader import public_name
 from core.replay.shadow import draw
 from core.traces.memory_files import marked
 from core.traces.store import Trace, TraceStore
-from serve_app.audit.recorded import Answer, Lack, Recording
+from serve_app.audit.recorded import Lack, NamedAnswer, Recording
 from serve_app.config import ServiceConfig
 from serve_app.deployments.models.served_models import bundle_root
 from serve_app.http.service import Service
@@ -57,7 +57,7 @@ def read(directory: Path, config: ServiceConfig, service: Service, period: Perio
         if trace.constrained:
             recording.lacks.append(Lack(name, "a grammar held it, which traces do not keep"))
         else:
-            recording.answers.append(Answer(name, _question(trace, in_memory)))
+            recording.answers.append(NamedAnswer(name, _question(trace, in_memory)))
     return recording
 
 

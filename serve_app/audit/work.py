@@ -8,12 +8,12 @@ from random import Random
 
 from rich.console import Console
 
-from core.audit.audit import Verdict, audit
+from core.audit.audit import AnswerVerdict, audit
 from core.errors import ConfigError
 from core.text.tokenizer import Tokenizer
 from serve_app.audit import lines, traces
 from serve_app.audit.offline import offline_service
-from serve_app.audit.recorded import Answer, Recording
+from serve_app.audit.recorded import NamedAnswer, Recording
 from serve_app.audit.traces import Period
 from serve_app.config import ServiceConfig
 from serve_app.deployments.models.target_loading import load_target
@@ -21,13 +21,13 @@ from serve_app.terminal.progress import step
 
 
 @dataclass
-class Outcome:
+class AuditOutcome:
     """What was recorded, and by the place among its answers the verdicts there are; `stopped` before the others."""
 
     config: ServiceConfig
     tokenizer: Tokenizer
     recording: Recording
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    verdicts: dict[int, AnswerVerdict] = field(default_factory=dict)
     stopped: bool = False
 
     @property
@@ -48,12 +48,12 @@ class Outcome:
         return sum(len(verdict.tokens) for verdict in self.verdicts.values())
 
     @property
-    def judged(self) -> list[tuple[Answer, Verdict]]:
+    def judged(self) -> list[tuple[NamedAnswer, AnswerVerdict]]:
         """Answers with their verdicts, in the order of the recording."""
         return [(self.recording.answers[at], self.verdicts[at]) for at in sorted(self.verdicts)]
 
 
-def work(config: ServiceConfig, place: Path, period: Period, console: Console) -> Outcome:
+def work(config: ServiceConfig, place: Path, period: Period, console: Console) -> AuditOutcome:
     """Audit the answers in a file or in a directory of traces. Ctrl-C ends it with what there is by then.
 
     Raises `ConfigError` if nothing there can be audited.
@@ -68,7 +68,7 @@ def work(config: ServiceConfig, place: Path, period: Period, console: Console) -
         reasons = "".join(f"\n{lack.name}: {lack.reason}" for lack in recording.lacks[:3])
         notes = "".join(f"\n{note}" for note in recording.notes)
         raise ConfigError(f"{place}: there is no answer to audit{reasons}{notes}")
-    outcome = Outcome(config, service.tokenizer, recording)
+    outcome = AuditOutcome(config, service.tokenizer, recording)
     questions = [answer.question for answer in recording.answers]
     try:
         with step(console, f"Loading {config.target.model}"):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from core.errors import FAILED, INTERRUPTED, ConfigError
+
+if TYPE_CHECKING:
+    from serve_app.audit.work import AuditOutcome
 
 Recorded = Annotated[
     Path | None,
@@ -41,8 +44,8 @@ def audit(
 ) -> None:
     """Answer recorded answers again by plain decoding, and tell which are the target's own, token for token.
 
-    No service is asked: the target is loaded here, and draws one token after the other without any draft, with the same
-    seeds. An answer is `equal`, `different`, or a `near-tie`: wherever its tokens differ, they lie one logit at most
+    No service is asked: the target is loaded here, and draws token by token without any draft, with the same seeds. An
+    answer is `equal`, `different`, or a `near-tie`: wherever its tokens differ, they lie one logit at most
     below those of plain decoding, which is what another machine or other kernels round otherwise. Behind a near-tie it
     is held to the target's answer to its own tokens. Several answers are decoded at a time (`target.max_sessions`).
 
@@ -65,6 +68,14 @@ def audit(
     what is wrong with its end) and `differences`: `position` in the answer and `absolute_position`, `token` and
     `plain` with their texts, `gap` (null: no such token is allowed there) and the text `before`.
     """
+    outcome = _audited(recorded, config, since, limit)
+    _print(outcome, as_json=as_json)
+    if outcome.stopped:
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(FAILED if outcome.count("different") else 0)
+
+
+def _audited(recorded: Path | None, config: str, since: str, limit: int) -> AuditOutcome:
     console = Console(stderr=True)
     from serve_app.cli.shadow import seconds
     from serve_app.config import load_config
@@ -75,15 +86,16 @@ def audit(
         raise ConfigError(f"{config} has no `traces` section; write a file of answers, or a directory of traces")
     if not place.exists():
         raise ConfigError(f"{place} does not exist; write a file of answers, or a directory of traces")
-    from serve_app.audit.page import as_object, lines
     from serve_app.audit.traces import Period
     from serve_app.audit.work import work
 
-    outcome = work(settings, place, Period(seconds(since), limit), console)
+    return work(settings, place, Period(seconds(since), limit), console)
+
+
+def _print(outcome: AuditOutcome, *, as_json: bool) -> None:
+    from serve_app.audit.page import as_object, lines
+
     if as_json:
         sys.stdout.write(json.dumps(as_object(outcome), indent=2, ensure_ascii=False) + "\n")
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines(outcome))
-    if outcome.stopped:
-        raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(FAILED if outcome.count("different") else 0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.audit import audit as audits
-from core.audit.audit import NEAR_TIE, Question, Verdict, audit
+from core.audit.audit import NEAR_TIE, AnswerVerdict, Question, audit
 from core.audit.expected import RecordedIds
 from core.draft.engine import DraftConfig
 from core.generation import GenerationRequest
@@ -41,7 +41,7 @@ def audited(
     eos_ids: Sequence[int] = (),
     model: ToyModel | None = None,
     **known: object,
-) -> list[Verdict]:
+) -> list[AnswerVerdict]:
     questions = [
         Question(one, RecordedIds(tuple(answer), **known)) for one, answer in zip(requests, recorded, strict=True)
     ]
@@ -49,7 +49,7 @@ def audited(
     return [verdicts[index] for index in range(len(questions))]
 
 
-def kinds(verdicts: Sequence[Verdict]) -> list[str]:
+def kinds(verdicts: Sequence[AnswerVerdict]) -> list[str]:
     return [verdict.kind for verdict in verdicts]
 
 
@@ -182,7 +182,7 @@ def test_a_gap_over_the_limit_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_token_at_the_edge_of_a_filter_is_a_near_tie() -> None:
     """It is likely enough on one machine and not on the other, however high its score is."""
-    requests = asked(200, top_p=0.6, temperature=1.3)
+    requests = asked(100, top_p=0.6, temperature=1.3)
     verdicts = audited(requests, answers(near_model(0.02), requests))
     assert "different" not in kinds(verdicts)
     recorded = answers(ToyModel(), changed(requests, top_p=0.61))
