@@ -10,6 +10,7 @@ from core.draft_key import DraftKey
 
 CORE = "taskspec"  # the application of ingress and verifier
 ROLLOUT = "taskspec-rollout"  # that of the rollout of bundles
+DRAFT_CHECK = "taskspec-draft-check"  # that of the replay of drafted answers
 _SLUG_LENGTH = 40  # characters of a task's name in the name of its application
 _DIGITS = 12  # of a digest there
 

@@ -20,11 +20,12 @@ from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetai
 from core.errors import ConfigError, TaskSpecError
 from serve_app import ray_private
 from serve_app.access_config import KEYED
-from serve_app.application_names import CORE, ROLLOUT, router_application
-from serve_app.deployments.telemetry.reports import IngressReport, RolloutReport, together
+from serve_app.application_names import CORE, DRAFT_CHECK, ROLLOUT, router_application
+from serve_app.deployments.telemetry.reports import DraftCheckReport, IngressReport, RolloutReport, together
 
 INGRESS, TARGET, POOL, ROUTER = "SpeculativeIngress", "TargetVerifier", "DraftPool", "TaskRouter"
 ROLLOUTS = "Rollout"
+CHECK = "DraftCheck"
 PARTS = {"ingress": INGRESS, "target": TARGET}
 NOT_DEPLOYED = "NOT_DEPLOYED"
 PATIENCE = 5.0  # seconds for a replica to answer
@@ -66,12 +67,13 @@ class ServicePart:
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """A service: when it was deployed, its parts, and what its ingress and its rollout tell, if they answer."""
+    """A service: when it was deployed, its parts, and what ingress, rollout and check tell, if they answer."""
 
     deployed: datetime
     report: IngressReport | None
     parts: tuple[ServicePart, ...]
     rollout: RolloutReport | None = None
+    check: DraftCheckReport | None = None
 
 
 def service_status() -> ServiceStatus:
@@ -83,7 +85,7 @@ def service_status() -> ServiceStatus:
     report = together(_answers(core.deployments.get(INGRESS), "report"))
     deployed = datetime.fromtimestamp(core.last_deployed_time_s, UTC)
     parts = *_core_parts(core), *_of_bundles(applications, report)
-    return ServiceStatus(deployed, report, parts, _rollout(applications))
+    return ServiceStatus(deployed, report, parts, _rollout(applications), _check(applications))
 
 
 def serve_listener() -> Listener | None:
@@ -140,6 +142,12 @@ def deploy_bundle(version: str, share: float, force: bool) -> str:
 def _rollout(applications: Mapping[str, ApplicationDetails]) -> RolloutReport | None:
     rollout = applications.get(ROLLOUT)
     reports = [] if rollout is None else _answers(rollout.deployments.get(ROLLOUTS), "report")
+    return next(iter(reports), None)
+
+
+def _check(applications: Mapping[str, ApplicationDetails]) -> DraftCheckReport | None:
+    check = applications.get(DRAFT_CHECK)
+    reports = [] if check is None else _answers(check.deployments.get(CHECK), "report")
     return next(iter(reports), None)
 
 

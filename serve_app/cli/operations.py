@@ -18,7 +18,7 @@ from serve_app.connection import connect_to_service
 
 if TYPE_CHECKING:
     from core.rollout.trial import AcceptanceStats
-    from serve_app.deployments.telemetry.reports import RolloutReport
+    from serve_app.deployments.telemetry.reports import DraftCheckReport, RolloutReport
     from serve_app.operations import ServicePart, ServiceStatus
 
 Address = Annotated[
@@ -40,7 +40,8 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
     should. `accepted` is the share of the draft's proposals that the target accepted since the ingress began, and both
     numbers. Above are the bundle that is served, what became of the recorded answers, and of a new bundle: whether its
     pools are starting, it is a canary or on trial, and how its drafts do beside those before. Rows named by their
-    application are of a bundle on its way in or out.
+    application are of a bundle on its way in or out. `drafts` has, by task, the accepted share in service beside that
+    of an exact replay of the same answers; a draft that does less than that has DECAYED, whatever the traffic is.
 
     Example: `taskspec status`
 
@@ -50,7 +51,8 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
     `parts`, a list of objects: `name`, `application`, `deployment`, `state`, `running`, `target`, `message`,
     `autoscaled`, `scalable`, `sessions`, `proposed`, `accepted`; the last three null where nothing tells them. And
     `rollout` (null without one): `state`, `version`, `candidate`, `share`, `answers`, `last`, `blocked`, and by task
-    `acceptance` with `now`, `before` and the `answers` of each.
+    `acceptance` with `now`, `before` and the `answers` of each. And `drafts` (null if nothing was replayed), by task
+    `answers`, `accepted`, `replayed`, `gap` with `low` and `high`, and `decayed`.
     """
     connect_to_service(address)
     from serve_app.deployments.deploy.failures import cause_in
@@ -111,7 +113,22 @@ def facts(status: ServiceStatus) -> list[str]:
     if status.report.traces is not None:
         counts = (f"{number} {name.replace('_', ' ')}" for name, number in sorted(status.report.traces.items()))
         lines.append(f"traces: {', '.join(counts) or 'none written yet'}")
-    return lines if status.rollout is None else [*lines, *_of_rollout(status.rollout)]
+    if status.rollout is not None:
+        lines += _of_rollout(status.rollout)
+    return lines if status.check is None else [*lines, *_of_check(status.check)]
+
+
+def _of_check(report: DraftCheckReport) -> list[str]:
+    """Each draft in service beside its replay, those that have decayed with what to do."""
+    records = report.records
+    how = (f"{task} {it.accepted:.2f} of {it.replayed:.2f} ({it.answers} answers)" for task, it in records.items())
+    lines = [f"drafts, accepted in service, of a replay: {', '.join(how)}"] if records else []
+    decayed = (task for task, it in records.items() if it.decayed)
+    return lines + [
+        f"{task} has DECAYED, which traffic does not do: restart its replicas, by `taskspec scale {task}=0` and then "
+        "as many as there were"
+        for task in decayed
+    ]
 
 
 def _of_rollout(report: RolloutReport) -> list[str]:
@@ -165,7 +182,24 @@ def as_object(status: ServiceStatus) -> dict[str, Any]:
         "traces": report and report.traces,
         "parts": [asdict(part) for part in status.parts],
         "rollout": status.rollout and _rollout_as_object(status.rollout),
+        "drafts": status.check and _check_as_object(status.check),
     }
+
+
+def _check_as_object(report: DraftCheckReport) -> dict[str, Any] | None:
+    plain = {
+        task: {
+            "answers": it.answers,
+            "accepted": it.accepted,
+            "replayed": it.replayed,
+            "gap": it.gap.value,
+            "low": it.gap.low,
+            "high": it.gap.high,
+            "decayed": it.decayed,
+        }
+        for task, it in report.records.items()
+    }
+    return plain or None
 
 
 def _rollout_as_object(report: RolloutReport) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from core.draft_key import GENERAL
 from core.generation import Source
+from core.replay.decay import DraftedPass
 from serve_app.http.service import ChoiceRun
 
 Key = TypeVar("Key", bound=Hashable)
@@ -68,8 +69,9 @@ def by_source(lines: Iterable[tuple[Line, TokenCounts]]) -> Totals[Source]:
 class ChoiceLedger:
     """The page of one choice. The prefill gives the first run, so that is no pass.
 
-    `task` is that of the last run, `drafted_by` the task whose draft proposed last. `first_at` and `ended_at` are the
-    clock's.
+    `task` is that of the last run, `drafted_by` the task whose draft proposed last. `drafted` are the passes that this
+    draft proposed for; once the choice has `moved` they are not told, as a proposal may still be the other draft's.
+    `first_at` and `ended_at` are the clock's.
     """
 
     def __init__(self) -> None:
@@ -80,6 +82,7 @@ class ChoiceLedger:
         self.task = GENERAL
         self.drafted_by: str | None = None
         self.moved = False
+        self.drafted: list[DraftedPass] = []
         self.first_at = 0.0
         self.ended_at: float | None = None
 
@@ -123,6 +126,8 @@ class AnswerLedger:
             self._drafted(choice)
         line = Line(choice.task, run.source if run.proposed else None, choice.moved)
         choice.lines[line].add(len(run.tokens), run.proposed, run.accepted, run.num_judged)
+        if line.source == "draft":
+            choice.drafted.append(DraftedPass(len(choice.tokens), run.proposed, run.accepted))
         choice.tokens += run.tokens
         if not choice.num_runs:
             choice.num_first, choice.first_at = len(run.tokens), self._clock()

@@ -22,7 +22,7 @@ from ray.util import list_named_actors
 
 from core.draft_key import GENERAL
 from core.tasks.classifier import TaskClassifier
-from serve_app.application_names import CORE, draft_key, pool_application
+from serve_app.application_names import CORE, DRAFT_CHECK, draft_key, pool_application
 from serve_app.config import ServiceConfig, Traces, load_config
 from serve_app.deployments.deploy import applications, bundle_applications
 from serve_app.deployments.deploy.applications import core_application, targets
@@ -32,7 +32,7 @@ from serve_app.local_cluster import free_port
 from serve_app.ray_private import on_loopback
 from tests.eventually import PATIENCE, eventually
 from tests.family.corpora import TASKS, Item, items
-from tests.service import adversarial, misled_router, unhurried_verifier
+from tests.service import adversarial, breakable, eager_check, misled_router, unhurried_verifier
 from tests.service.misled_router import ASTRAY
 
 ADVERSARIAL = "adversarial"
@@ -106,6 +106,11 @@ class Service(NamedTuple):
         """While this file exists, no verifier starts."""
         return gate_in(self.directory)
 
+    @property
+    def breaker(self) -> Path:
+        """While this file exists, what the pool of the first real task reads into its cache is another text."""
+        return breaker_in(self.directory)
+
     def held(self) -> Counter[str]:
         """Sessions and pages held anywhere."""
         running = serve.status().applications
@@ -129,7 +134,11 @@ def _as_tested(target: RunTarget, served: ServedModels) -> RunTarget:
     """As the tests' own classes have it: passes take long, the router can be misled, one pool's model knows nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(applications, "TargetVerifier", unhurried_verifier.TargetVerifier)
+        patch.setattr(applications, "DraftCheck", eager_check.DraftCheck)
         patch.setattr(bundle_applications, "TaskRouter", misled_router.TaskRouter)
+        patch.setattr(bundle_applications, "DraftPool", breakable.DraftPool)
+        if target.name == DRAFT_CHECK:
+            return next(each for each in applications.targets(served) if each.name == DRAFT_CHECK)
         if target.name == CORE:
             return RunTarget(core_application(served), CORE, "/", external_scaler_enabled=True)
         if target.name == pool_application(draft_key(ADVERSARIAL)):
@@ -161,12 +170,18 @@ def gate_in(directory: Path) -> Path:
     return directory / "gate"
 
 
+def breaker_in(directory: Path) -> Path:
+    """See `Service.breaker`."""
+    return directory / "breaker"
+
+
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
     port = free_port("127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
         os.environ[unhurried_verifier.GATE] = str(gate_in(Path(directory)))
+        os.environ[breakable.BREAKER] = str(breaker_in(Path(directory)))
         served = _served(Path(directory) / "traces")
         with on_loopback():
             ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=directory)

@@ -7,6 +7,7 @@ verifier_calls    the runs of an answer from whichever verifier there is
 verifier_watch    which verifiers there are, and whether one runs
 started           what a verifier says first of a generation
 draft_sessions    the drafts of a prompt's choices, and moves between tasks
+draft_samples     drafted answers, handed to the check of drafts
 bundles           which bundle serves the next answer, canaries included
 trace_recorder    finished answers, kept for training
 serve_calls       streaming Serve calls, and why one failed

@@ -14,6 +14,7 @@ from core.draft_key import GENERAL
 from core.generation import GenerationRequest, Run
 from core.rollout.trial import JudgedAnswer
 from serve_app.deployments.answer.bundles import BundleChoice, IngressCounts, ServingBundle
+from serve_app.deployments.answer.draft_samples import DraftSamples
 from serve_app.deployments.answer.draft_sessions import DraftSessions
 from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.started import Started
@@ -91,6 +92,7 @@ class Answers:
         self.bundles = BundleChoice(served, self._counts)
         self._metrics = AnswerMetrics()
         self._exports = Metrics("ingress", gauges=frozenset())
+        self._samples = DraftSamples()
 
     @property
     def served(self) -> ServedModels:
@@ -126,6 +128,7 @@ class Answers:
     def _finish(self, answer: OpenAnswer, choice: int) -> None:
         """A choice has all its tokens."""
         self._metrics.observe(answer.generation.ledger, choice, answer.bundle.version)
+        self._samples.offer(answer.generation, choice, answer.bundle.served)
         if self._traces is not None:
             self._traces.record(answer.generation, choice, answer.bundle.served, answer.prior)
 
@@ -151,8 +154,9 @@ class Answers:
         )
 
     def export(self) -> None:
-        """Export what was counted, and tell the rollout what was judged; returns at once."""
+        """Export what was counted; tell the rollout what was judged, and the check what to replay. Returns at once."""
         self.bundles.report()
+        self._samples.hand_over()
         self._exports.export(self.counts)
         self._metrics.export(self._counts.moves)
         if self._traces is not None:

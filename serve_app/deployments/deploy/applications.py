@@ -1,7 +1,7 @@
 """Builds every Serve application of a service.
 
-One application holds ingress and verifier. The others are the draft pools and the router (`bundle_applications`), and
-the rollout, which starts those of later bundles.
+One application holds ingress and verifier. The others are the draft pools and the router (`bundle_applications`), the
+check of drafts, and the rollout, which starts the pools of later bundles.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from ray.serve import Application, RunTarget
 from core.model.cpu.openmp import TEAM
 from serve_app.access.keys import check
 from serve_app.access_config import KEYED
-from serve_app.application_names import CORE, ROLLOUT
+from serve_app.application_names import CORE, DRAFT_CHECK, ROLLOUT
 from serve_app.config import Actors
+from serve_app.deployments.actors.draft_check import DraftCheck
 from serve_app.deployments.actors.ingress import SpeculativeIngress
 from serve_app.deployments.actors.target_verifier import TargetVerifier
 from serve_app.deployments.actors.verifier_router import VerifierRouter
@@ -47,7 +48,9 @@ def targets(served: ServedModels) -> list[RunTarget]:
     """Every application of the service. Only one with a directory of bundles has a rollout."""
     config = served.config
     core = target(core_application(served), CORE, "/", config.target.actors, config.ingress.actors)
+    check = deployment(DraftCheck, Actors(num_cpus=0), environment={"OMP_NUM_THREADS": "1"}).bind(config)
+    always = [*bundle_targets(served), RunTarget(check, DRAFT_CHECK, None), core]
     if config.bundle is None:
-        return [*bundle_targets(served), core]
+        return always
     rollout = deployment(Rollout, Actors(num_cpus=0)).bind(served, secrets.token_hex(8))
-    return [*bundle_targets(served), core, RunTarget(rollout, ROLLOUT, None)]
+    return [*always, RunTarget(rollout, ROLLOUT, None)]

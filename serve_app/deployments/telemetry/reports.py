@@ -1,4 +1,4 @@
-"""What the ingress and the rollout tell operators; it imports nothing heavy, since the command line reads it."""
+"""What ingress, rollout and check of drafts tell operators; the command line reads it, so it imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.rollout.state import StateName
 from core.rollout.trial import ALL, AcceptanceStats
+
+if TYPE_CHECKING:
+    from core.replay.decay import DraftRecord
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,9 @@ class RolloutReport(NamedTuple):
     def answers(self) -> int:
         """Drafted answers of that bundle."""
         return self.records[ALL].answers if ALL in self.records else 0
+
+
+class DraftCheckReport(NamedTuple):
+    """How drafts do in service beside an exact replay of the same answers, by task, as far as any was replayed."""
+
+    records: Mapping[str, DraftRecord]

@@ -1,0 +1,69 @@
+"""Samples of drafted answers, which an ingress replica hands to the check of drafts (`core.replay.decay`).
+
+It keeps some of the answers that ended since the last hand-over, each as likely, and hands them over once the check
+takes more. On the path of the requests this costs a random number for each answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from core.replay.decay import DraftedAnswer
+from core.traces.record import Record
+from core.traces.reservoir import Reservoir
+from serve_app.application_names import DRAFT_CHECK
+from serve_app.deployments.answer.generation import Generation
+from serve_app.deployments.models.served_models import ServedModels
+
+SAMPLES = 16  # answers of a hand-over
+PATIENCE = 30.0  # seconds for the check to answer, and until the next try if it does not
+
+logger = logging.getLogger(__name__)
+
+
+class DraftSamples:
+    """Those of one ingress replica. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._check: DeploymentHandle[Any] = DeploymentHandle("DraftCheck", DRAFT_CHECK)
+        self._rng = Random()
+        self._sample = Reservoir[DraftedAnswer](SAMPLES, self._rng)
+        self._next_at = -float("inf")
+        self._handing: asyncio.Task[None] | None = None
+
+    def offer(self, generation: Generation, choice: int, served: ServedModels) -> None:
+        """A choice has finished. It may be sampled if one draft alone has proposed for it, and its client lets it."""
+        entry, request = generation.ledger.choices[choice], generation.requests[choice]
+        if entry.moved or not entry.drafted or not request.store or entry.drafted_by not in served.drafts:
+            return
+        before = len(request.tokens) - request.prompt_length  # of the answer, when this service was asked to go on
+        passes = tuple(each._replace(position=each.position + before) for each in entry.drafted)
+        record = Record.of(generation.resumed(choice), ())
+        self._sample.offer(DraftedAnswer(record, passes, entry.drafted_by, served.drafts[entry.drafted_by]))
+
+    def hand_over(self) -> None:
+        """Hand them over if it is time; returns at once."""
+        if self._sample.items and self._clock() >= self._next_at and (self._handing is None or self._handing.done()):
+            self._handing = asyncio.create_task(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        sample = self._sample
+        try:
+            rest: float = await asyncio.wait_for(self._check.check.remote(sample.items), PATIENCE)
+        except (RayError, RayServeException, TimeoutError) as error:
+            logger.debug("check of drafts: %s", type(error).__name__)
+            rest = PATIENCE
+        else:
+            if not rest:
+                self._sample = Reservoir(SAMPLES, self._rng)
+        self._next_at = self._clock() + rest
