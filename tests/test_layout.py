@@ -32,6 +32,7 @@ DRAFT_SIDE = (
     "core.draft.drafter",
     "core.model.causal_lm",
     "serve_app.deployments.models.draft_loading",
+    "core.replay.decay",  # what checks drafts is as small
 )
 IN_VLLM = ("core.model.vllm.passes", "core.model.vllm.ranks")  # what is imported where a target is loaded into vLLM
 STRANGERS = {

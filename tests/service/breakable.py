@@ -1,4 +1,4 @@
-"""A draft pool whose cache can be broken while it serves: what is read into it is then another text, which stays there."""
+"""A draft pool whose cache can be broken while it serves: what it then reads is another text, which stays there."""
 
 from __future__ import annotations
 

@@ -16,15 +16,15 @@ from tests.service.conftest import Body, Service, chat, token_ids
 
 pytestmark = pytest.mark.cluster
 
-EASY, HARD = "arithmetic", "english"
+EASY, HARD = "math", "english"
 AT_ONCE = 8
 
 
-def asked(task: str, corpus: str, begin: int, count: int = AT_ONCE) -> list[Body]:
-    prompts = [item.prompt for item in items(corpus, begin + count, 11, "held_out")][begin:]
+def asked(task: str, corpus: str, seed: int) -> list[Body]:
+    prompts = [item.prompt for item in items(corpus, AT_ONCE, seed, "held_out")]
     speculation = {"task": task, "num_speculative_tokens": 4}
     return [
-        chat(prompt, seed=begin + number, max_tokens=24, temperature=0.5, speculation=speculation)
+        chat(prompt, seed=AT_ONCE * seed + number, max_tokens=24, temperature=0.5, speculation=speculation)
         for number, prompt in enumerate(prompts)
     ]
 
@@ -46,7 +46,7 @@ class Traffic:
 
     def send(self, corpus: str) -> None:
         self._service.answers(asked(self._task, corpus, self._number))
-        self._number += AT_ONCE
+        self._number += 1
 
     def comes_to(self, corpus: str, decayed: bool, answers: int) -> bool:
         self.send(corpus)

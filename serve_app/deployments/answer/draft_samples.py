@@ -44,12 +44,13 @@ class DraftSamples:
     def offer(self, generation: Generation, choice: int, served: ServedModels) -> None:
         """A choice has finished. It may be sampled if one draft alone has proposed for it, and its client lets it."""
         entry, request = generation.ledger.choices[choice], generation.requests[choice]
-        if entry.moved or not entry.drafted or not request.store or entry.drafted_by not in served.drafts:
+        task = entry.drafted_by
+        if task is None or entry.moved or not request.store or task not in served.drafts:
             return
         before = len(request.tokens) - request.prompt_length  # of the answer, when this service was asked to go on
         passes = tuple(each._replace(position=each.position + before) for each in entry.drafted)
         record = Record.of(generation.resumed(choice), ())
-        self._sample.offer(DraftedAnswer(record, passes, entry.drafted_by, served.drafts[entry.drafted_by]))
+        self._sample.offer(DraftedAnswer(record, passes, task, served.drafts[task]))
 
     def hand_over(self) -> None:
         """Hand them over if it is time; returns at once."""

@@ -153,7 +153,7 @@ def test_what_rounds_otherwise_is_a_near_tie_and_is_audited_to_its_end() -> None
     shift = NEAR_TIE / 2
     verdicts = audited(requests, answers(near_model(shift), requests))
     assert set(kinds(verdicts)) == {"equal", "near-tie"}
-    gaps = [difference.gap for verdict in verdicts for difference in verdict.differences]
+    gaps = [float(difference.gap) for verdict in verdicts for difference in verdict.differences]
     assert 0.0 <= min(gaps) <= max(gaps) <= shift
     assert {len(verdict.tokens) for verdict in verdicts} == {MAX_TOKENS}
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from core.audit.audit import audit
 from core.errors import FAILED, INTERRUPTED, USAGE
 from core.traces.memory_files import mark
 from core.traces.store import Trace, TraceStore
@@ -150,7 +151,7 @@ def test_nothing_to_audit_is_an_error_that_says_what_to_write(tmp_path: Path, as
 
 def test_ctrl_c_tells_what_is_known_by_then(tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(tmp_path)
-    whole = work.audit
+    whole = audit
 
     def interrupted(*arguments: Any) -> Any:
         yield next(whole(*arguments))

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from core.confidence_intervals import Estimate
 from core.errors import ConfigError
+from core.replay.decay import DraftRecord
 from serve_app import local_cluster, operations
 from serve_app.cli import operations as operations_cli
 from serve_app.cli.main import main
 from serve_app.cli.operations import as_object, facts, parse_replicas, table
-from serve_app.deployments.telemetry.reports import IngressReport
+from serve_app.deployments.telemetry.reports import DraftCheckReport, IngressReport
 from serve_app.operations import ServicePart, ServiceStatus
 
 DEPLOYED = datetime(2026, 7, 18, 10, 5, tzinfo=UTC)
@@ -49,6 +51,32 @@ def test_what_is_served_and_recorded_is_told_in_lines() -> None:
     ]
     assert facts(status(traces=Counter()))[1] == "traces: none written yet"
     assert facts(ServiceStatus(DEPLOYED, None, ())) == ["The ingress does not answer; deployed 2026-07-18 10:05 UTC"]
+
+
+def test_drafts_are_told_beside_their_replay_and_what_to_do_with_one_that_decays() -> None:
+    well = DraftRecord(60, 0.5, 0.5, Estimate(0.0, 0.0, 0.0))
+    decayed = DraftRecord(24, 0.1, 0.6, Estimate(0.5, 0.4, 0.6))
+    told = replace(status(), check=DraftCheckReport({"general": well, "math": decayed}))
+    first, drafts, alarm = facts(told)
+    assert first == facts(status())[0]
+    assert drafts == (
+        "drafts, accepted in service, of a replay: general 0.50 of 0.50 (60 answers), math 0.10 of 0.60 (24 answers)"
+    )
+    assert "math has DECAYED" in alarm
+    assert "`taskspec scale math=0`" in alarm
+    plain = json.loads(json.dumps(as_object(told)))["drafts"]
+    assert plain["general"]["decayed"] is False
+    assert plain["math"] == {
+        "answers": 24,
+        "accepted": 0.1,
+        "replayed": 0.6,
+        "gap": 0.5,
+        "low": 0.4,
+        "high": 0.6,
+        "decayed": True,
+    }
+    assert facts(replace(status(), check=DraftCheckReport({}))) == facts(status())
+    assert as_object(status())["drafts"] is None
 
 
 def test_a_part_that_is_unwell_is_told_in_a_line(
