@@ -1,8 +1,8 @@
 """The deployment that replays samples of drafted answers, and tells drafts that do worse in service than they ought to.
 
 It is a process of its own, which loads each draft anew from where the pools load it. So what has broken in a pool is
-not broken here. It computes on a CPU, on one thread of the lowest priority, and rests after each batch, so that it
-takes `SHARE` of a core. Samples that come meanwhile are refused. Nothing waits for it.
+not broken here. It computes on a CPU, on one thread of the lowest priority. Drafts take turns, and after each it rests,
+so that it takes `SHARE` of a core. Nothing waits for it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import logging
 import os
 import threading
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.draft_key import DraftKey
-from core.errors import TaskSpecError
 from core.model.base import Model, drawable_ids
 from core.model_names import locate
-from core.replay.decay import Agreement, DecayWatch, DraftedAnswer, DraftRecord, agreement
+from core.replay.decay import WINDOW, Agreement, DecayWatch, DraftedAnswer, DraftRecord, agreement
 from core.text.vocabulary import same_id_map
 from serve_app.application_names import draft_key
 from serve_app.config import ServiceConfig
@@ -31,10 +30,17 @@ from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.deployments.telemetry.reports import DraftCheckReport
 
 SHARE = 0.01  # of a core
-BUSY = 5.0  # seconds until a batch is taken, while another is replayed
-FAILED_REST = 600.0  # seconds, after a batch that could not be replayed
+FAILED_REST = 60.0  # seconds, after a turn that failed
 
 logger = logging.getLogger(__name__)
+
+
+class Turn(NamedTuple):
+    """What a replay found: of its answers, and how the draft does by now; and the seconds of a core that it took."""
+
+    total: Agreement
+    record: DraftRecord | None
+    seconds: float
 
 
 class DraftCheck:
@@ -54,39 +60,46 @@ class DraftCheck:
         self._totals: dict[DraftKey, Agreement] = {}
         self._metrics = DecayMetrics()
         self._thread = ThreadPoolExecutor(1, "replay", initializer=_lower_priority)
-        self._work: asyncio.Task[None] | None = None
+        self._waiting: dict[DraftKey, deque[DraftedAnswer]] = {}  # the draft whose turn is next stands first
+        self._turn: asyncio.Task[None] | None = None
         self._free_at = -float("inf")
         self._model: tuple[str | None, Model[Any]] | None = None
-        self._failures: Counter[str] = Counter()
+        self._failures: set[DraftKey] = set()
 
-    async def check(self, answers: Sequence[DraftedAnswer]) -> float:
-        """Take these answers, and return 0; or the seconds until some will be taken."""
-        if self._work is not None and not self._work.done():
-            return BUSY
-        if (rest := self._free_at - time.monotonic()) > 0.0:
-            return rest
-        self._work = asyncio.create_task(self._replay(answers))
-        return 0.0
+    async def take(self, answers: Sequence[DraftedAnswer]) -> None:
+        """Take answers for a later turn of their draft, instead of the oldest that wait for it."""
+        for answer in answers:
+            key = draft_key(answer.task, answer.directory)
+            self._tasks[key] = answer.task
+            self._waiting.setdefault(key, deque(maxlen=WINDOW)).append(answer)
 
     def report(self) -> DraftCheckReport:
         """What `taskspec status` shows."""
         return DraftCheckReport({self._tasks[key]: record for key, record in self._records.items()})
 
     async def check_health(self) -> None:
-        self._metrics.export(dict(self._totals), self._records)
+        """Serve calls this every second: the time to begin a turn."""
+        self._metrics.export(self._totals, self._records)
+        idle = self._turn is None or self._turn.done()
+        if self._waiting and idle and time.monotonic() >= self._free_at:
+            self._turn = asyncio.create_task(self._replay(next(iter(self._waiting))))
 
-    async def _replay(self, answers: Sequence[DraftedAnswer]) -> None:
-        loop, began = asyncio.get_running_loop(), time.monotonic()
+    async def _replay(self, key: DraftKey) -> None:
+        """The turn of one draft: its loading may take longer than the replay of its answers."""
+        answers, began = self._waiting.pop(key), time.monotonic()
+        loop = asyncio.get_running_loop()
         try:
-            records, seconds = await loop.run_in_executor(self._thread, self._replayed, answers)
-        except Exception:  # whatever a damaged file raises, the service goes on
-            logger.exception("the check of drafts")
+            turn = await loop.run_in_executor(self._thread, self._replayed, key, answers)
+        except Exception as error:  # whatever damaged files raise, the service goes on
+            if key not in self._failures:
+                logger.warning("the draft of %s is not checked: %s", self._tasks[key], error, exc_info=True)
+            self._failures.add(key)
             self._free_at = began + FAILED_REST
             return
-        self._tasks |= {draft_key(answer.task, answer.directory): answer.task for answer in answers}
-        for key, record in records.items():
-            self._note(key, record)
-        self._free_at = began + seconds / self.share
+        self._totals[key] = self._totals.get(key, Agreement()).plus(turn.total)
+        if turn.record is not None:
+            self._note(key, turn.record)
+        self._free_at = began + turn.seconds / self.share
 
     def _note(self, key: DraftKey, record: DraftRecord) -> None:
         before = self._records.get(key)
@@ -98,33 +111,21 @@ class DraftCheck:
         elif was_decayed and not record.decayed:
             logger.warning("the draft of %s does again what it ought to: %.3f accepted", key.task, record.accepted)
 
-    def _replayed(self, answers: Sequence[DraftedAnswer]) -> tuple[dict[DraftKey, DraftRecord], float]:
-        """Replay answers, draft by draft: how each draft does by now, and the seconds of a core that it took."""
-        began, keys = time.thread_time(), set[DraftKey]()
-        for answer in sorted(answers, key=lambda answer: answer.directory or ""):
-            try:
-                model = self._loaded(answer.directory)
-            except (TaskSpecError, OSError) as error:
-                self._note_failure(answer.task, error)
-                continue
-            ids = drawable_ids(model.head_ids, self._num_valid)
-            key, result = draft_key(answer.task, answer.directory), agreement(model, ids, answer)
-            self._totals[key] = self._totals.get(key, Agreement()).plus(result)
+    def _replayed(self, key: DraftKey, answers: Sequence[DraftedAnswer]) -> Turn:
+        began, total = time.thread_time(), Agreement()
+        model = self._loaded(answers[0].directory)
+        ids = drawable_ids(model.head_ids, self._num_valid)
+        for answer in answers:
+            result = agreement(model, ids, answer)
             self._watch.add(str(key), result)
-            keys.add(key)
-        records = {key: record for key in keys if (record := self._watch.record(str(key))) is not None}
-        return records, time.thread_time() - began
+            total = total.plus(result)
+        return Turn(total, self._watch.record(str(key)), time.thread_time() - began)
 
     def _loaded(self, directory: str | None) -> Model[Any]:
         if self._model is None or self._model[0] != directory:
             self._model = None  # the memory of one draft is enough
             self._model = directory, load_draft(self._draft, directory, self._target)
         return self._model[1]
-
-    def _note_failure(self, task: str, error: Exception) -> None:
-        self._failures[task] += 1
-        if self._failures[task] == 1:
-            logger.warning("the draft of %s is not checked: %s", task, error)
 
 
 def alert(task: str, record: DraftRecord) -> str:

@@ -1,7 +1,7 @@
 """Samples of drafted answers, which an ingress replica hands to the check of drafts (`core.replay.decay`).
 
-It keeps some of the answers that ended since the last hand-over, each as likely, and hands them over once the check
-takes more. On the path of the requests this costs a random number for each answer.
+Every few seconds it hands over some of the answers that ended since the last time, each as likely. On the path of the
+requests this costs a random number for each answer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.models.served_models import ServedModels
 
 SAMPLES = 16  # answers of a hand-over
+EVERY = 5.0  # seconds
 PATIENCE = 30.0  # seconds for the check to answer, and until the next try if it does not
 
 logger = logging.getLogger(__name__)
@@ -58,13 +59,10 @@ class DraftSamples:
             self._handing = asyncio.create_task(self._hand_over())
 
     async def _hand_over(self) -> None:
-        sample = self._sample
+        sample, self._sample = self._sample, Reservoir(SAMPLES, self._rng)
+        self._next_at = self._clock() + EVERY
         try:
-            rest: float = await asyncio.wait_for(self._check.check.remote(sample.items), PATIENCE)
+            await asyncio.wait_for(self._check.take.remote(sample.items), PATIENCE)
         except (RayError, RayServeException, TimeoutError) as error:
             logger.debug("check of drafts: %s", type(error).__name__)
-            rest = PATIENCE
-        else:
-            if not rest:
-                self._sample = Reservoir(SAMPLES, self._rng)
-        self._next_at = self._clock() + rest
+            self._next_at = self._clock() + PATIENCE

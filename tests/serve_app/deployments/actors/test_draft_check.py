@@ -32,10 +32,12 @@ def check(share: float = 1.0) -> DraftCheck:
 
 
 async def replayed(made: DraftCheck, answers: Sequence[DraftedAnswer]) -> None:
-    made._free_at = 0.0
-    assert await made.check(answers) == 0.0
-    assert made._work is not None
-    await made._work
+    await made.take(answers)
+    while made._waiting:
+        made._free_at = 0.0
+        await made.check_health()
+        assert made._turn is not None
+        await made._turn
 
 
 def drafted(record: Record, hits: Sequence[bool], directory: Path | None = None) -> DraftedAnswer:
@@ -93,8 +95,19 @@ async def test_another_adapter_of_the_task_takes_the_place_of_the_earlier_one(re
 async def test_it_rests_for_as_long_as_its_share_says(records: list[Record]) -> None:
     made = check(share=1e-6)
     await replayed(made, [sound(records[0])])
-    assert await made.check([sound(records[1])]) > 0.0
+    await made.take([sound(records[1])])
+    await made.check_health()
     assert made.report().records["math"].answers == 1
+    assert made._waiting
+
+
+async def test_drafts_take_turns_and_the_latest_answers_wait(records: list[Record]) -> None:
+    made = check()
+    await made.take([sound(record) for record in records] * WINDOW)
+    await made.take([sound(records[0])._replace(task="python")])
+    await replayed(made, [])
+    told = made.report().records
+    assert {task: record.answers for task, record in told.items()} == {"math": WINDOW, "python": 1}
 
 
 async def test_a_draft_that_cannot_be_loaded_is_told_once_and_the_others_are_checked(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 
@@ -12,7 +11,7 @@ from core.generation import GenerationRequest, Run
 from core.replay.decay import DraftedAnswer, DraftedPass
 from core.sampling.params import SamplingParams
 from serve_app.config import load_config
-from serve_app.deployments.answer.draft_samples import PATIENCE, SAMPLES, DraftSamples
+from serve_app.deployments.answer.draft_samples import EVERY, PATIENCE, SAMPLES, DraftSamples
 from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.http.service import ChoiceRun
@@ -29,20 +28,18 @@ RUNS = [
 
 
 class Check:
-    """As the handle of the check, which rests for so many seconds; it fails where these are None."""
+    """As the handle of the check, which fails as often."""
 
-    def __init__(self, *rests: float | None) -> None:
-        self.rests = list(rests)
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
         self.taken: list[list[DraftedAnswer]] = []
-        self.check = SimpleNamespace(remote=self._take)
+        self.take = SimpleNamespace(remote=self._take)
 
-    async def _take(self, answers: list[DraftedAnswer]) -> float:
-        rest = self.rests.pop(0)
-        if rest is None:
+    async def _take(self, answers: list[DraftedAnswer]) -> None:
+        if self.failures:
+            self.failures -= 1
             raise TimeoutError
-        if not rest:
-            self.taken.append(answers)
-        return rest
+        self.taken.append(answers)
 
 
 def samples(check: Check, clock: Clock) -> DraftSamples:
@@ -97,45 +94,37 @@ def test_of_many_answers_a_few_are_sampled() -> None:
     assert len(offered(*(generation() for _ in range(10 * SAMPLES)))) == SAMPLES
 
 
-async def test_what_the_check_refuses_is_offered_again_once_it_has_rested() -> None:
-    check, clock = Check(7.0, 0.0), Clock()
+async def test_they_are_handed_over_every_few_seconds() -> None:
+    check, clock = Check(), Clock()
     made = samples(check, clock)
     await handed(made)  # nothing
-    made.offer(generation(), 0, SERVED)
-    await handed(made)
-    clock.now = 6.0
-    await handed(made)
-    assert (check.taken, len(check.rests)) == ([], 1)
-    clock.now = 7.0
-    await handed(made)
-    assert [len(answers) for answers in check.taken] == [1]
-    clock.now = 8.0
-    await handed(made)  # nothing is left
-    assert not check.rests
+    for second, number in ((0.0, 1), (EVERY / 2, 1), (EVERY, 2)):
+        clock.now = second
+        made.offer(generation(), 0, SERVED)
+        await handed(made)
+        assert len(check.taken) == number
+    assert [len(answers) for answers in check.taken] == [1, 2]
 
 
 async def test_a_check_that_does_not_answer_is_left_alone_for_a_while() -> None:
-    check, clock = Check(None, 0.0), Clock()
+    check, clock = Check(failures=1), Clock()
     made = samples(check, clock)
-    made.offer(generation(), 0, SERVED)
-    await handed(made)
-    clock.now = PATIENCE / 2
-    await handed(made)
-    assert not check.taken
-    clock.now = PATIENCE
-    await handed(made)
-    assert len(check.taken) == 1
+    for second, number in ((0.0, 0), (EVERY, 0), (PATIENCE, 1)):
+        clock.now = second
+        made.offer(generation(), 0, SERVED)
+        await handed(made)
+        assert len(check.taken) == number
 
 
 async def test_handing_over_returns_at_once() -> None:
     clock, waiting = Clock(), asyncio.Event()
 
     class Slow(Check):
-        async def _take(self, answers: list[DraftedAnswer]) -> Any:
+        async def _take(self, answers: list[DraftedAnswer]) -> None:
             await waiting.wait()
-            return await super()._take(answers)
+            await super()._take(answers)
 
-    check = Slow(0.0)
+    check = Slow()
     made = samples(check, clock)
     made.offer(generation(), 0, SERVED)
     made.hand_over()
