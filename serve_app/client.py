@@ -1,10 +1,12 @@
 """A client of any OpenAI-compatible server: streamed chat completions, with the arrival time of each chunk.
 
-TaskSpec's own fields (`token_ids`, `speculation`) are read if the server sends them.
+TaskSpec's own fields (`token_ids`, `speculation`, `seed`) are read if the server sends them. With these an answer that
+is cut goes on where it was: the client asks for the rest.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -18,6 +20,8 @@ from core.errors import TaskSpecError
 
 READ_TIMEOUT = 120.0  # seconds without a byte
 CONNECT_TIMEOUT = 10.0  # seconds
+CONTINUED_FOR = 60.0  # seconds after its last chunk in which a cut answer is asked for again
+PAUSES = (0.1, 2.0)  # seconds before the first time, and before each later one at most
 LONGEST_QUOTE = 500  # characters of a response that is not JSON
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TEXTS = ("reasoning_content", "reasoning", "content")  # the fields of a delta with text, in the order of the answer
@@ -37,13 +41,18 @@ class Unreachable(BadAnswer):
     """The connection failed."""
 
 
+class CutAnswer(BadAnswer):
+    """The server ended an answer before its end."""
+
+
 @dataclass
 class Answer:
     """A streamed answer.
 
     `runs` (the number of token ids, 0 if the server sends none) and `arrivals` (seconds on the client's clock) have an
     entry for each chunk with text or tokens. A TaskSpec service sends a chunk per target pass, the prefill's first.
-    `usage` is the server's own, empty if it sends none.
+    `usage` is the server's own, empty if it sends none, and `seed` what it drew with. `cuts` counts how often the
+    answer was cut and went on.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -54,6 +63,8 @@ class Answer:
     accepted: int = 0
     arrivals: list[float] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    cuts: int = 0
 
     @property
     def speculation(self) -> dict[str, Any]:
@@ -121,13 +132,31 @@ class Client:
         """Stream a chat completion; `stream` and its options are added to the body. Raises `BadAnswer`."""
         answer = Answer()
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        pause, last = PAUSES
+        while True:
+            try:
+                await self._stream(_continued(body, answer), answer, on_chunk)
+            except BadAnswer as error:
+                if not (_is_cut(error) and self._can_go_on(answer)):
+                    raise
+            else:
+                return answer
+            answer.cuts += 1
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, last)
+
+    def _can_go_on(self, answer: Answer) -> bool:
+        """Only a server that names the seed knows how to continue; others would begin again."""
+        has_begun = bool(answer.tokens) and answer.seed is not None
+        return has_begun and self._clock() < answer.arrivals[-1] + CONTINUED_FOR
+
+    async def _stream(self, body: dict[str, Any], answer: Answer, on_chunk: OnChunk | None) -> None:
         try:
             async with aclosing(self._chunks(body)) as chunks:
                 async for chunk in chunks:
                     self._add(answer, chunk, on_chunk)
         except httpx.RequestError as error:
             raise _failed(error) from error
-        return answer
 
     async def _chunks(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         async with self._http.stream("POST", "/chat/completions", json=body) as response:
@@ -143,13 +172,14 @@ class Client:
                     yield _decode(data)
                 except msgspec.DecodeError as error:
                     raise BadAnswer(f"the service sent an event that is not JSON: {data[:LONGEST_QUOTE]}") from error
-        raise BadAnswer("the service broke off an answer")
+        raise CutAnswer("the service broke off an answer")
 
     def _add(self, answer: Answer, chunk: dict[str, Any], on_chunk: OnChunk | None) -> None:
         if "error" in chunk:
-            raise BadAnswer(f"the service failed while answering: {_message(chunk)}")
+            raise _failure(chunk)
         if usage := chunk.get("usage"):
             answer.usage = usage
+        answer.seed = chunk.get("seed", answer.seed)
         for choice in chunk.get("choices") or ():
             delta = choice.get("delta") or {}
             text = "".join(delta.get(name) or "" for name in TEXTS)
@@ -177,8 +207,24 @@ class Client:
         return BadAnswer(f"the service answered {status}: {quote.strip() or 'nothing more'}", status)
 
 
+def _continued(body: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """The request for what is missing of its answer."""
+    return {**body, "seed": answer.seed, "continue_from": answer.tokens} if answer.tokens else body
+
+
+def _is_cut(error: BadAnswer) -> bool:
+    """Whether the server may have the rest, now or soon."""
+    return isinstance(error, Unreachable | CutAnswer) or (error.status or 0) >= httpx.codes.INTERNAL_SERVER_ERROR
+
+
 def _failed(error: httpx.RequestError) -> Unreachable:
     return Unreachable(f"the connection to the service failed: {error or type(error).__name__}")
+
+
+def _failure(chunk: dict[str, Any]) -> BadAnswer:
+    """What the server says in place of the rest of an answer."""
+    message, error = f"the service failed while answering: {_message(chunk)}", chunk["error"]
+    return (CutAnswer if isinstance(error, dict) and error.get("type") == "server_error" else BadAnswer)(message)
 
 
 def _message(body: dict[str, Any]) -> str:

@@ -221,6 +221,7 @@ def account(answer: Answer, seconds: float) -> str:
     parts.append(f"{seconds:.2f} s")
     parts += [f"{tokens / seconds:.1f} tokens/s"] if tokens else []
     parts += ["cut at the limit"] if answer.finish_reason == "length" else []
+    parts += [f"continued {answer.cuts}x after a cut"] if answer.cuts else []
     sources = [
         f"{f'draft of {answer.task}' if source == 'draft' else source.replace('_', ' ')} "
         f"{counts['accepted']} of {counts['proposed']}"

@@ -22,6 +22,7 @@ from serve_app.http.disconnect import cancelled, unless_disconnected
 from serve_app.http.errors import place_of
 from serve_app.http.merged_runs import merged_runs
 from serve_app.http.output.choices import Choice, Piece, join
+from serve_app.http.output.continuation import beginning
 from serve_app.http.output.usage import UsageCount
 from serve_app.http.service import Service
 from serve_app.http.writer import AnswerWriter
@@ -110,10 +111,13 @@ async def _pieces(batch: Batch, service: Service, usage: UsageCount) -> Pieces:
         Choice(service.tokenizer.raw, batch.ending, request.params.logprobs is not None, batch.parsing)
         for request in batch.requests
     ]
+    readers = [beginning(batch.received, choice) for choice in choices]
     async with aclosing(merged_runs(batch, service)) as runs:
         async for run in runs:
             usage.add(run)
-            yield run.choice, choices[run.choice].push(run.run)
+            piece = readers[run.choice].push(run.run)
+            if piece is not None:
+                yield run.choice, piece
     if not all(choice.finished for choice in choices):
         raise RuntimeError("the service ended a generation without a finish reason")
 

@@ -12,13 +12,21 @@ from core.errors import InvalidRequest
 from core.generation import GenerationRequest
 from core.sampling.params import SamplingParams
 from serve_app.http.output.choices import NO_PARSING, Ending, Parsing, parsing_of
-from serve_app.http.prompts import chat_grammar, chat_prediction, chat_prompt, check_ids, completion_prompts
+from serve_app.http.output.continuation import FIELD as CONTINUE_FROM
+from serve_app.http.output.continuation import Received
+from serve_app.http.prompts import (
+    chat_grammar,
+    chat_prompt,
+    check_ids,
+    completion_prompts,
+    expected_answer,
+)
 from serve_app.http.schema.fields import nearest, shortened
 from serve_app.http.schema.requests import ChatRequest, CompletionRequest, GenerationFields
 from serve_app.http.served_names import check_model
 from serve_app.http.service import Service, Speculation
 
-SEED_BITS = 63
+SEED_BITS = 53  # clients in JavaScript read no larger number exactly
 TASKS_SHOWN = 8
 _CONVERTED = {"seed", "max_tokens", "temperature", "top_k", "top_p", "logit_bias", "stop"}
 _SAME = (GenerationFields.model_fields.keys() & set(SamplingParams.__struct_fields__)) - _CONVERTED
@@ -29,7 +37,8 @@ GRAMMAR = "grammar"  # what a verifier blames, which knows no fields of requests
 class Batch:
     """One HTTP request: for each prompt its choices, which share one prefill.
 
-    `grammar_field` is the client's name of what holds the answer to a grammar.
+    `grammar_field` is the client's name of what holds the answer to a grammar. Of an answer that was cut, the only one
+    of its request, `received` is what the client has.
     """
 
     prompts: list[list[GenerationRequest]]
@@ -37,6 +46,12 @@ class Batch:
     ending: Ending
     parsing: Parsing = NO_PARSING
     grammar_field: str = GRAMMAR
+    received: Received = None
+
+    @property
+    def seed(self) -> int | None:
+        """That of the answers; None where several prompts may each have their own."""
+        return self.prompts[0][0].params.seed if len(self.prompts) == 1 else None
 
     @property
     def requests(self) -> list[GenerationRequest]:
@@ -65,11 +80,14 @@ async def completion_batch(request: CompletionRequest, service: Service, owner: 
     speculation, ending = _check(request, service), _ending(request, service)
     grammar = await request.grammar()
     prompts = await completion_prompts(request, service)
+    if request.continue_from is not None and len(prompts) > 1:
+        raise InvalidRequest(CONTINUE_FROM, f"'{CONTINUE_FROM}' continues one answer; send one prompt")
+    prediction = await expected_answer(request, service)
     choices = [
-        _choices(request, prompt, field, _params(request, request.token_limit, grammar), service, owner)
+        _choices(request, prompt, field, _params(request, request.token_limit, grammar), prediction, service, owner)
         for field, prompt in prompts.items()
     ]
-    return Batch(choices, speculation, ending, grammar_field=request.grammar_field)
+    return Batch(choices, speculation, ending, grammar_field=request.grammar_field, received=request.continue_from)
 
 
 async def chat_batch(
@@ -85,16 +103,16 @@ async def chat_batch(
     max_tokens = request.max_tokens or request.max_completion_tokens or room
     if lowers_max_tokens:
         max_tokens = min(max_tokens, room)
-    prediction = tuple(await chat_prediction(request, service))
+    prediction = await expected_answer(request, service)
     opened = service.tokenizer.opens_reasoning(prompt)
     grammar = await chat_grammar(request, service, opened)
     parsing = parsing_of(request.callable_names, request.include_reasoning, service.tokenizer, opened, grammar)
     params = _params(request, max_tokens, grammar)
     choices = [
-        msgspec.structs.replace(choice, prediction=prediction, form=parsing.form)
-        for choice in _choices(request, prompt, "messages", params, service, owner)
+        msgspec.structs.replace(choice, form=parsing.form)
+        for choice in _choices(request, prompt, "messages", params, prediction, service, owner)
     ]
-    return Batch([choices], speculation, ending, parsing, request.grammar_field)
+    return Batch([choices], speculation, ending, parsing, request.grammar_field, request.continue_from)
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:
@@ -129,6 +147,7 @@ def _choices(
     prompt: list[int],
     field: str,
     params: SamplingParams,
+    prediction: list[int],
     service: Service,
     owner: str | None,
 ) -> list[GenerationRequest]:
@@ -144,6 +163,7 @@ def _choices(
             choice=choice,
             num_speculative_tokens=fields.num_speculative_tokens if fields.enabled else 0,
             always_draft=fields.enabled and bool(fields.num_speculative_tokens),
+            prediction=tuple(prediction),
             owner=owner,
             store=request.store,
         )

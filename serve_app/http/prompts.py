@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from core.errors import InvalidRequest
 from core.text.tokenizer import Tokenizer
 from serve_app.http.schema.messages import Message, TemplateFields, for_template
-from serve_app.http.schema.requests import ChatRequest, CompletionRequest
+from serve_app.http.schema.requests import ChatRequest, CompletionRequest, GenerationFields
 from serve_app.http.schema.tools import answer_grammar
 from serve_app.http.service import Service
 
@@ -75,15 +75,31 @@ async def chat_grammar(request: ChatRequest, service: Service, opened: bool) -> 
     return await encoded(build, request.tools, len(str(request.tools)))
 
 
-async def chat_prediction(request: ChatRequest, service: Service) -> list[int]:
-    """The token ids of the answer that the client expects; none if it expects nothing."""
-    field, text = "prediction.content", "" if request.prediction is None else request.prediction.text
+async def expected_answer(request: GenerationFields, service: Service) -> list[int]:
+    """The token ids of the answer that the client expects, or of what it has of one; none if it expects nothing."""
+    match request.continue_from:
+        case str(content):
+            return await _answer_tokens(content, "continue_from", service)
+        case list(ids):
+            check_ids(ids, "continue_from", service)
+            _check_length(ids, "continue_from", service)
+            return ids
+    if isinstance(request, ChatRequest) and request.prediction is not None:
+        return await _answer_tokens(request.prediction.text, "prediction.content", service)
+    return []
+
+
+async def _answer_tokens(text: str, field: str, service: Service) -> list[int]:
     _check_size(len(text), field, service)
     tokens = await encoded(service.tokenizer.encode_answer, text, len(text))
+    _check_length(tokens, field, service)
+    return tokens
+
+
+def _check_length(tokens: list[int], field: str, service: Service) -> None:
     if len(tokens) > service.context:
         message = f"'{field}' has {len(tokens)} tokens; the context holds {service.context}"
         raise InvalidRequest(field, message, code="context_length_exceeded")
-    return tokens
 
 
 async def _tokens(

@@ -40,8 +40,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     `busy_s` is the time under full load; `tokens_per_s`, `requests_per_s` and the rate of goodput count arrivals within
     it. `ttft_s`, `per_token_s` (time after the first chunk / tokens after it) and its inverse `user_tokens_per_s` have
-    a value per answer, `inter_token_s` one per token, `chunk_gap_s` one per chunk. `failed` counts errors by message.
-    `client_cpu` is the client's own use of a core.
+    a value per answer, `inter_token_s` one per token, `chunk_gap_s` one per chunk. `failed` counts errors by message
+    and `continued` the answers that were cut and went on. `client_cpu` is the client's own use of a core.
     """
 
     level: Level
@@ -49,6 +49,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     answered: int
     failed: dict[str, int]
+    continued: int = 0
     tokens: int
     counted_by: list[Counted]
     busy_s: float
@@ -92,6 +93,7 @@ def figures(measured: Measured, mode: Mode, limits: GoodputLimits) -> Figures:
         requests=len(samples),
         answered=len(answers),
         failed=dict(Counter(str(sample.error) for sample in samples if sample.answer is None)),
+        continued=sum(sample.answer is not None and sample.answer.cuts > 0 for sample in samples),
         tokens=sum(answer.tokens for answer in answers),
         counted_by=sorted({answer.counted_by for answer in answers}),
         busy_s=busy_s,

@@ -135,9 +135,10 @@ def _table(columns: Sequence[Figures]) -> Table:
 def _cells(figures: Figures) -> dict[str, str]:
     """The cells of a column by the name of their row; empty if unknown."""
     failed = sum(figures.failed.values())
+    cut = f", {figures.continued} cut and continued" if figures.continued else ""
     goodput = figures.goodput
     return {
-        "requests": f"{figures.requests}" + (f", {failed} failed" if failed else ""),
+        "requests": f"{figures.requests}" + (f", {failed} failed" if failed else "") + cut,
         "first token, ms": _latency(figures.ttft_s),
         "inter-token, ms": _latency(figures.inter_token_s),
         "between chunks, ms": _latency(figures.chunk_gap_s),

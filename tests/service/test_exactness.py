@@ -108,6 +108,27 @@ def test_speculation_changes_nothing_a_client_sees(
 
 
 @SMOKE
+@pytest.mark.parametrize("speculation", [{}, MODES["adversarial draft"]])
+def test_a_cut_answer_goes_on_as_it_would_have(
+    service: Service, asked: list[Body], plain: list[Body], speculation: Body
+) -> None:
+    """Every answer, cut at another place, from its tokens; what came before is not sent again."""
+    cuts = [len(ids) * number // len(asked) for number, [ids] in enumerate(map(token_ids, plain))]
+    continued = [
+        body | {"continue_from": token_ids(answer)[0][:cut]}
+        for body, answer, cut in zip(asked, plain, cuts, strict=True)
+    ]
+    answers = service.answers(with_speculation(continued, speculation))
+    for answer, whole, cut in zip(answers, plain, cuts, strict=True):
+        assert token_ids(answer)[0] == token_ids(whole)[0][cut:]
+        assert whole["choices"][0]["message"]["content"].endswith(answer["choices"][0]["message"]["content"])
+        assert answer["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+        assert answer["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+    sources = [answer["usage"]["speculation"]["sources"].get("prediction", {}) for answer in answers]
+    assert sum(counts.get("accepted", 0) for counts in sources) > sum(cuts) / 2
+
+
+@SMOKE
 def test_answers_held_to_a_schema_are_valid(asked: list[Body], plain: list[Body]) -> None:
     held = [answer["choices"][0] for body, answer in zip(asked, plain, strict=True) if "response_format" in body]
     whole = [json.loads(choice["message"]["content"]) for choice in held if choice["finish_reason"] == "stop"]

@@ -229,7 +229,7 @@ def join(pieces: Sequence[Piece]) -> Piece:
         finish_reason=pieces[-1].finish_reason,
         calls=pieces[-1].calls,
         stop_string=pieces[-1].stop_string,
-        begins=True,
+        begins=pieces[0].begins,
         prompt_logprobs=pieces[0].prompt_logprobs,
         delta=joined(piece.delta for piece in pieces),
     )

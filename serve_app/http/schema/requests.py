@@ -23,6 +23,7 @@ from serve_app.http.schema.values import (
     LogitBias,
     Penalty,
     Prompt,
+    Received,
     Stop,
     StopTokens,
     TopLogprobs,
@@ -94,6 +95,11 @@ class GenerationFields(StructuredFields):
         True, description="False: the answer is not remembered for later requests, nor kept for training."
     )
     speculation: SpeculationFields = Field(SpeculationFields(), description="TaskSpec's own.")
+    continue_from: Received | None = Field(
+        None,
+        description="TaskSpec's own: what the client has of an answer that was cut, the `token_ids` of its chunks or "
+        "its content. The rest is sent, and nothing else; needs the seed of that answer, or temperature 0.",
+    )
 
     @property
     @abstractmethod
@@ -115,7 +121,16 @@ class GenerationFields(StructuredFields):
             raise field_error("max_tokens", "give max_tokens or max_completion_tokens, not both")
         if self.stream_options is not None and not self.stream:
             raise field_error("stream_options", "stream_options needs stream to be true")
+        if self.continue_from is not None:
+            self._check_continuation()
         return self
+
+    def _check_continuation(self) -> None:
+        if self.n > 1:
+            raise field_error("continue_from", "continue_from continues one answer; set n to 1")
+        if self.seed is None and self.temperature > 0 and self.top_p > 0:
+            message = "continue_from needs the seed of the answer that was cut, which its first chunk has"
+            raise field_error("seed", message)
 
 
 class CompletionRequest(GenerationFields):

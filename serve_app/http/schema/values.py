@@ -93,6 +93,10 @@ Prompt = Annotated[
     | Annotated[list[Annotated[list[int], FAIL_FAST]], FAIL_FAST, at_most(MAX_PROMPTS), Tag(TOKEN_LISTS)],
     takes("a string, a list of strings, a list of token ids or a list of such lists"),
 ]
+Received = Annotated[
+    Annotated[str, Tag(TEXT)] | Annotated[list[int], FAIL_FAST, Tag(TOKENS)],
+    takes("a string or a list of token ids", empty=TOKENS),
+]
 LogitBias = Annotated[
     dict[str, Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]],
     at_most(MAX_BIASED_TOKENS),

@@ -8,7 +8,9 @@ usage. Clients of OpenAI's API work unchanged. TaskSpec adds:
 
     request   speculation: {enabled, num_speculative_tokens, task}    all optional
               store: false    the answer is proposed to no later request, nor kept as a trace
+              continue_from: [token ids] or "content"    what the client has of an answer that was cut; the rest is sent
               special_tokens_in_content: true    tokens of the special tokens that messages have in their text
+    answer    seed          that of the request, or the one drawn for it; in a stream in a choice's first chunk
     choice    token_ids     the committed tokens of this choice or chunk, the end-of-sequence token included
               speculation   {proposed, accepted} of these; in a chunk the first `accepted` token_ids were proposed, and
                             {accepted_characters} is how many characters of its text they completed

@@ -15,6 +15,16 @@ TokenIds = Annotated[
 ]
 
 
+Seed = Annotated[
+    int | None,
+    Field(
+        exclude_if=absent,
+        description="That of the request, or the one drawn for it: the same request with it has the same answer. In a "
+        "stream only the first chunk of a choice has it, and none the answer to a request with several prompts.",
+    ),
+]
+
+
 class ChoiceSpeculation(SpeculationCounts):
     accepted_characters: int | None = Field(
         None,
@@ -123,6 +133,7 @@ class Completion(BaseModel):
     created: int
     model: str
     choices: list[TextChoice]
+    seed: Seed = None
     usage: Usage | None = Field(None, exclude_if=absent, description="In a stream only in the chunk that ends it.")
 
 
@@ -132,6 +143,7 @@ class ChatCompletion(BaseModel):
     created: int
     model: str
     choices: list[ChatChoice]
+    seed: Seed = None
     usage: Usage
 
 
@@ -141,6 +153,7 @@ class ChatCompletionChunk(BaseModel):
     created: int
     model: str
     choices: list[ChunkChoice]
+    seed: Seed = None
     usage: Usage | None = Field(None, exclude_if=absent, description="Only in the chunk that ends the stream.")
 
 

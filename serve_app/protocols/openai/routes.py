@@ -51,14 +51,15 @@ def _add_answers(router: APIRouter, service: Service) -> None:
     async def completions(body: CompletionRequest, request: Request) -> Response:
         """Continue a prompt, or several."""
         batch = await completion_batch(body, service, owner_of(request.headers, service.owner_salt))
-        writer = CompletionWriter(body, service.tokenizer, echoes(body, batch, service.tokenizer))
+        writer = CompletionWriter(body, service.tokenizer, batch.seed, echoes(body, batch, service.tokenizer))
         return await respond(request, batch, service, writer, stream=body.stream)
 
     @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
         batch = await chat_batch(body, service, owner_of(request.headers, service.owner_salt))
-        return await respond(request, batch, service, ChatWriter(body, service.tokenizer), stream=body.stream)
+        writer = ChatWriter(body, service.tokenizer, batch.seed)
+        return await respond(request, batch, service, writer, stream=body.stream)
 
     @router.post("/v1/embeddings", response_model=None, include_in_schema=False)
     async def embeddings() -> NoReturn:

@@ -39,7 +39,7 @@ Chunk = Completion | ChatCompletionChunk
 
 
 class ChunkWriter(AnswerWriter):
-    """Answers `body`; all its bodies have the same id, time and model.
+    """Answers `body`; all its bodies have the same id, time and model. `seed` is that of the answer, if it has one.
 
     With `include_usage` the last chunk has the usage and no choices; with `continuous_usage_stats` every chunk has it,
     as it is by then.
@@ -47,8 +47,9 @@ class ChunkWriter(AnswerWriter):
 
     prefix: ClassVar[str]  # of the id
 
-    def __init__(self, body: GenerationFields, tokenizer: Tokenizer) -> None:
+    def __init__(self, body: GenerationFields, tokenizer: Tokenizer, seed: int | None) -> None:
         self._tokenizer = tokenizer
+        self._seed = seed
         self._logprobs = body.alternatives is not None
         self._options = body.stream_options or StreamOptions()
         id_ = f"{self.prefix}-{secrets.token_hex(12)}"
@@ -76,15 +77,17 @@ class CompletionWriter(ChunkWriter):
 
     prefix = "cmpl"
 
-    def __init__(self, body: GenerationFields, tokenizer: Tokenizer, echoes: Sequence[Echo]) -> None:
-        super().__init__(body, tokenizer)
+    def __init__(self, body: GenerationFields, tokenizer: Tokenizer, seed: int | None, echoes: Sequence[Echo]) -> None:
+        super().__init__(body, tokenizer, seed)
         self._echoes = echoes
 
     def whole(self, choices: Sequence[Piece], usage: Usage) -> Completion:
-        return Completion(**self._head, choices=list(starmap(self._choice, enumerate(choices))), usage=usage)
+        texts = list(starmap(self._choice, enumerate(choices)))
+        return Completion(**self._head, choices=texts, seed=self._seed, usage=usage)
 
     def _chunk(self, index: int, piece: Piece) -> Completion:
-        return Completion(**self._head, choices=[self._choice(index, piece)])
+        seed = self._seed if piece.begins else None
+        return Completion(**self._head, choices=[self._choice(index, piece)], seed=seed)
 
     def _usage_chunk(self, usage: Usage) -> Completion:
         return Completion(**self._head, choices=[], usage=usage)
@@ -104,10 +107,12 @@ class ChatWriter(ChunkWriter):
     prefix = "chatcmpl"
 
     def whole(self, choices: Sequence[Piece], usage: Usage) -> ChatCompletion:
-        return ChatCompletion(**self._head, choices=list(starmap(self._choice, enumerate(choices))), usage=usage)
+        messages = list(starmap(self._choice, enumerate(choices)))
+        return ChatCompletion(**self._head, choices=messages, seed=self._seed, usage=usage)
 
     def opening(self, index: int, /) -> bytes:
-        return event(self._chunk_of(index, NOTHING, Delta(role="assistant", content=""), None))
+        chunk = self._chunk_of(index, NOTHING, Delta(role="assistant", content=""), None)
+        return event(chunk.model_copy(update={"seed": self._seed}))
 
     def _chunk(self, index: int, piece: Piece) -> ChatCompletionChunk:
         return self._chunk_of(index, piece, _delta(piece.delta), self._shown_logprobs(piece))
