@@ -197,11 +197,11 @@ def _expected(
     batch: Batch,
     service: Service,
 ) -> ExpectedAnswer | str:
-    """What plain decoding is held to; or why nothing can be."""
-    reason = _REASONS.get(choice.finish_reason)
+    """What plain decoding is held to, of a continued answer with its beginning; or why nothing can be."""
+    reason, received = _REASONS.get(choice.finish_reason), batch.received or []
     cut = reason is None
-    if choice.token_ids is not None:
-        return RecordedIds(tuple(choice.token_ids), reason, cut)
+    if choice.token_ids is not None and not isinstance(received, str):
+        return RecordedIds((*received, *choice.token_ids), reason, cut)
     if isinstance(body, CompletionRequest):
         if body.echo:
             return "it has no token ids, and its text begins with the prompt"
@@ -211,14 +211,23 @@ def _expected(
     if text is None:
         field = "text" if isinstance(body, CompletionRequest) else "message"
         raise InvalidRequest("answer.choices", f"a choice in 'answer.choices' has neither 'token_ids' nor '{field}'")
+    if received and not isinstance(received, str):
+        return "it was continued from token ids, and has none"
     shown = _Shown(batch, service)
     if choice.message is not None and batch.parsing is not NO_PARSING:
-        if cut:
-            return "it was cut, and has no token ids, but a message that was read out of its text"
+        if cut or received:
+            return "it was cut or continued, and has no token ids, but a message that was read out of its text"
         return RecordedMessage(choice.message.parts, shown.parts, reason)
     ending = batch.ending
     return RecordedText(
-        text, service.tokenizer.raw, shown.text, reason, cut, ending.stop, ending.ids, ending.skip_special_tokens
+        (received or "") + text,
+        service.tokenizer.raw,
+        shown.text,
+        reason,
+        cut,
+        ending.stop,
+        ending.ids,
+        ending.skip_special_tokens,
     )
 
 

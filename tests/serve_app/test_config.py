@@ -52,7 +52,7 @@ def test_shipped_configurations_build_their_applications(name: str) -> None:
     config = load_config(name)
     served = ServedModels(config, drafts={"general": None, "math": "/parts/0123456789abcdef"}, router="/parts/feed")
     rollout = [] if config.bundle is None else ["taskspec-rollout"]
-    names = ["draft-general", "draft-math@0123456789ab", "router@feed", "taskspec", *rollout]
+    names = ["draft-general", "draft-math@0123456789ab", "router@feed", "taskspec-draft-check", "taskspec", *rollout]
     assert [target.name for target in targets(served)] == names
     assert served.applications == set(names[:3])
 

@@ -161,9 +161,30 @@ def test_a_cut_answer_is_audited_as_the_beginning_that_it_is(tmp_path: Path, lin
     assert 0 < len(verdict.tokens) < len(TOKENIZER.raw.encode(PROMPT * 2).ids)
 
 
+async def test_a_continued_answer_is_audited_with_its_beginning(
+    tmp_path: Path, service: EngineService, lines: list[Line]
+) -> None:
+    [choice], request = lines[0]["answer"]["choices"], {**lines[0]["request"], "seed": 1}
+    del request["return_token_ids"]
+    continued = list[Line]()
+    async with http_client(service) as client:
+        for received in (choice["token_ids"][:5], choice["message"]["content"][:9]):
+            body = {**request, "continue_from": received}
+            answer = await client.post("/v1/chat/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            continued.append({"request": body, "answer": answer.json()})
+    recorded = await asyncio.to_thread(recording, tmp_path, continued)
+    judged = verdicts(recorded)
+    assert len(judged) == 2
+    assert not wrong(judged)
+    assert {len(verdict.tokens) for verdict in judged.values()} == {len(choice["token_ids"])}
+    continued[0]["request"]["continue_from"] = choice["token_ids"][:4]
+    assert wrong(verdicts(await asyncio.to_thread(recording, tmp_path, continued[:1])))
+
+
 def test_what_cannot_be_audited_is_told_and_what_is_missing_counts(tmp_path: Path, lines: list[Line]) -> None:
     unseeded = deepcopy(lines[1])
-    del unseeded["request"]["seed"]
+    del unseeded["request"]["seed"], unseeded["answer"]["seed"]
     told = deepcopy(unseeded)
     told["answer"]["seed"] = lines[1]["request"]["seed"]
     lost = deepcopy(lines[1])
