@@ -103,12 +103,11 @@ def measure(target: str, draft: str, count: int, temperatures: Sequence[float], 
         by_index = dict(answer(own, tokenizer, asked, SESSIONS))
     records = [by_index[index] for index in range(len(asked))]
     audits.NEAR_TIE = float("inf")  # every difference is measured, and gone on behind
-    contenders = {name: [RecordedIds(record.output_ids) for record in records] for name in OTHERS}
     results = []
     with step(console, "Auditing", "Audited"):
-        for name, answers in contenders.items():
-            questions = [Question(request, one) for request, one in zip(asked, answers, strict=True)]
-            verdicts = audited(loaded(*OTHERS[name]), tokenizer, questions)
+        whole = [Question(request, RecordedIds(one.output_ids)) for request, one in zip(asked, records, strict=True)]
+        for name, decoder in OTHERS.items():
+            verdicts = audited(loaded(*decoder), tokenizer, whole)
             results += [gaps(name, each, _of(each, asked, verdicts)) for each in temperatures]
         drafts = load_draft_model(None, locate(draft), dtype=torch.bfloat16, exact=False, target=path)
         for each in temperatures:

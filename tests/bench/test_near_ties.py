@@ -11,9 +11,7 @@ from core.audit import audit
 from tests.bench import near_ties
 
 
-def test_gaps_of_other_kernels_and_of_wrong_tokens_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gaps_of_kernels_and_of_wrong_tokens_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "NEAR_TIE", audit.NEAR_TIE)  # which the bench widens
     few = ["--prompts", "2", "--max-tokens", "12", "--out", str(tmp_path)]
     near_ties.main(["--target", "family:target", "--draft", "family:draft", *few])
