@@ -160,6 +160,9 @@ def audit(
     output: dict[int, list[int]] = {}
     while True:
         for index, question in islice(waiting, max_sessions - len(running)):
+            if question.expected.over(()):
+                yield index, _empty(question.expected)
+                continue
             try:
                 [number] = engine.open([_plain(question.request)])
             except InvalidRequest as error:
@@ -189,6 +192,12 @@ def _verdict(engine: PlainDecoding, number: int, tokens: Sequence[int], run: Run
     if run.finish_reason is None and not expected.over(tokens):
         return None
     return AnswerVerdict(tuple(tokens), differences, expected.complaint(tokens, run.finish_reason))
+
+
+def _empty(expected: ExpectedAnswer) -> AnswerVerdict:
+    """Of an answer without a token, which plain decoding never gives."""
+    complaint = expected.complaint((), None)
+    return AnswerVerdict((), complaint=complaint or "it was cut before its first token", skipped=not complaint)
 
 
 def _plain(request: GenerationRequest) -> GenerationRequest:

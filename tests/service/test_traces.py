@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from core.model.causal_lm import load_draft_model
 from core.model.config import ModelConfig
@@ -14,6 +15,8 @@ from core.model_names import locate
 from core.replay.replay import Terms, score_draft, total
 from core.text.vocabulary import same_id_map
 from core.traces.store import Trace, TraceStore
+from serve_app.audit.traces import Period
+from serve_app.audit.work import work
 from tests.eventually import eventually
 from tests.service.conftest import Service, chat, prompts, token_ids
 
@@ -27,6 +30,18 @@ def kept(service: Service, seed: int) -> list[Trace]:
     assert service.config.traces is not None
     found = [trace for trace in TraceStore(service.config.traces.directory) if trace.seed == seed]
     return sorted(found, key=lambda trace: trace.choice)
+
+
+def test_what_was_recorded_is_the_targets_own(service: Service) -> None:
+    """All that tests before this one have asked for, in whatever way. On the machine that answered nothing is near."""
+    assert service.config.traces is not None
+    directory, body = service.config.traces.directory, chat(PROMPT, n=2, max_tokens=30, seed=SEED + 2)
+    service.answers([body, body | {"temperature": 0, "stop": ["4"]}])
+    eventually(lambda: len(kept(service, SEED + 2)) == 4, "the answers are kept")
+    outcome = work(service.config, directory, Period(3600.0, 400), Console(stderr=True))
+    assert [answer.name for answer, verdict in outcome.judged if verdict.kind != "equal"] == []
+    assert outcome.count("equal") >= 4
+    assert {lack.reason for lack in outcome.recording.lacks} <= {"a grammar held it, which traces do not keep"}
 
 
 def test_answers_become_traces_unless_the_client_does_not_want_it(service: Service) -> None:

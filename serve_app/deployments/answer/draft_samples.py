@@ -1,7 +1,7 @@
 """Samples of drafted answers, which an ingress replica hands to the check of drafts (`core.replay.decay`).
 
 Every few seconds it hands over some of the answers that ended since the last time, each as likely. On the path of the
-requests this costs a random number for each answer.
+requests this costs a copy of the token ids of each answer.
 """
 
 from __future__ import annotations

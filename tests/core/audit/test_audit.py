@@ -127,6 +127,12 @@ def test_an_answer_without_an_end_is_held_to_what_there_is_of_it() -> None:
     assert {verdict.differences[0].position for verdict in audited(requests, broken, cut=True)} == {8}
 
 
+def test_an_answer_without_a_token_is_none_unless_it_was_cut() -> None:
+    requests = asked(2)
+    assert kinds(audited(requests, [(), ()])) == ["different"] * 2
+    assert kinds(audited(requests, [(), ()], cut=True)) == ["skipped"] * 2
+
+
 def test_the_reason_of_an_end_is_audited() -> None:
     requests = asked(8)
     recorded = answers(ToyModel(), requests, vocabulary=ToyVocabulary(EOS))
