@@ -11,7 +11,6 @@ and the answer is different.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -159,7 +158,8 @@ def audit(
     running: dict[int, int] = {}
     output: dict[int, list[int]] = {}
     while True:
-        for index, question in islice(waiting, max_sessions - len(running)):
+        while len(running) < max_sessions and (entry := next(waiting, None)) is not None:
+            index, question = entry
             if question.expected.over(()):
                 yield index, _empty(question.expected)
                 continue

@@ -133,6 +133,12 @@ def test_an_answer_without_a_token_is_none_unless_it_was_cut() -> None:
     assert kinds(audited(requests, [(), ()], cut=True)) == ["skipped"] * 2
 
 
+def test_many_that_are_skipped_keep_none_from_being_audited() -> None:
+    requests = asked(12)
+    recorded = [*[()] * 9, *answers(ToyModel(), requests)[9:]]
+    assert kinds(audited(requests, recorded, cut=True)) == ["skipped"] * 9 + ["equal"] * 3
+
+
 def test_the_reason_of_an_end_is_audited() -> None:
     requests = asked(8)
     recorded = answers(ToyModel(), requests, vocabulary=ToyVocabulary(EOS))
