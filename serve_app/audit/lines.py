@@ -1,7 +1,8 @@
 """Requests and answers of any OpenAI-compatible server, from a file with a JSON object a line.
 
-A line has the body of a `request` for chat or a completion, and that of its `answer`. A request is read as our own
-service reads it. So a field that we do not have is an error, since it may have changed the answer.
+A line has the body of a `request` for chat or a completion, and that of its `answer`, or the chunks of a stream. A
+request is read as our own service reads it. So a field that we do not have is an error, since it may have changed the
+answer.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from core.audit.audit import Question
 from core.audit.expected import ExpectedAnswer, RecordedIds, RecordedMessage, RecordedText
 from core.errors import ConfigError, InvalidRequest
 from core.generation import FinishReason, Run
 from core.sampling.params import GREEDY_BELOW
+from serve_app.audit.bodies import RecordedAnswer, RecordedChoice, RecordedChunk, joined
 from serve_app.audit.recorded import Lack, NamedAnswer, Recording
 from serve_app.http.batch import Batch, chat_batch, completion_batch
 from serve_app.http.errors import first_fault
@@ -37,48 +39,6 @@ _REASONS: dict[str | None, FinishReason] = {
     "length": "length",
 }
 Body = TypeVar("Body", bound=BaseModel)
-
-
-class Recorded(BaseModel):
-    """What is read of an answer; it may have other fields."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class RecordedFunction(Recorded):
-    name: str
-    arguments: str = ""
-
-
-class RecordedCall(Recorded):
-    function: RecordedFunction
-
-
-class RecordedReply(Recorded):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None  # vLLM's newer name
-    tool_calls: list[RecordedCall] | None = None
-
-    @property
-    def parts(self) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-        """Reasoning, content and calls."""
-        calls = tuple((call.function.name, call.function.arguments) for call in self.tool_calls or ())
-        return self.reasoning_content or self.reasoning or "", self.content or "", calls
-
-
-class RecordedChoice(Recorded):
-    index: int | None = None
-    finish_reason: str | None = None
-    token_ids: list[int] | None = None
-    text: str | None = None
-    message: RecordedReply | None = None
-
-
-class RecordedAnswer(Recorded):
-    choices: list[RecordedChoice] | None = None
-    seed: int | None = None
-    error: Any = None
 
 
 def read(file: Path, service: Service) -> Recording:
@@ -110,7 +70,7 @@ async def _read(lines: Sequence[str], file: Path, service: Service, recording: R
 async def _items(line: str, name: str, service: Service) -> list[NamedAnswer | Lack]:
     """The choices of a line."""
     request, answer = _halves(line)
-    recorded = _checked(RecordedAnswer, answer, "answer")
+    recorded = _recorded(answer)
     if recorded.error is not None:
         return [Lack(name, "an error and no answer")]
     if recorded.choices is None:
@@ -135,9 +95,17 @@ def _halves(line: str) -> tuple[dict[str, Any], Any]:
     for half in ("request", "answer"):
         if half not in entry:
             raise InvalidRequest(half, f"'{half}' is required")
-        if not isinstance(entry[half], dict):
-            raise InvalidRequest(half, f"'{half}' must be an object, the body of a {half}")
+    if not isinstance(entry["request"], dict):
+        raise InvalidRequest("request", "'request' must be an object, the body of a request")
     return {name: value for name, value in entry["request"].items() if name not in INERT}, entry["answer"]
+
+
+def _recorded(answer: Any) -> RecordedAnswer:
+    if isinstance(answer, list):
+        return joined([_checked(RecordedChunk, chunk, f"answer[{at}]") for at, chunk in enumerate(answer)])
+    if isinstance(answer, dict):
+        return _checked(RecordedAnswer, answer, "answer")
+    raise InvalidRequest("answer", "'answer' must be an object, the body of an answer, or a list of chunks")
 
 
 async def _batch(request: dict[str, Any], service: Service) -> tuple[ChatRequest | CompletionRequest, Batch]:

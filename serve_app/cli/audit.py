@@ -51,10 +51,11 @@ def audit(
 
     Traces are what a service with a `traces` section records. A FILE has a JSON object on each line, of any
     OpenAI-compatible server with the same weights: `{"request": {...}, "answer": {...}}`, the bodies of a chat or a
-    completion. They are compared by `token_ids` where the answer has them, and else by text. An answer without
-    `finish_reason` was cut, and is audited as the beginning that it is. Above temperature 0 an answer needs a seed, and
-    a server that draws as we do: other engines' answers are comparable at temperature 0 alone. Answers of traces that
-    were held to a grammar are skipped, as traces do not keep it; in a FILE the request has it.
+    completion; a stream is a list of its chunks. They are compared by `token_ids` where the answer has them, and else
+    by text. An answer without `finish_reason` was cut, and is audited as the beginning that it is. Above temperature 0
+    an answer needs a seed, and a server that draws as we do: other engines' answers are comparable at temperature 0
+    alone. Answers of traces that were held to a grammar are skipped, as traces do not keep it; in a FILE the request
+    has it.
 
     Example: `taskspec audit --config mine.yaml --since 7d`
 

@@ -139,6 +139,41 @@ def test_a_text_that_ends_early_or_late_is_found(tmp_path: Path, lines: list[Lin
         assert wrong(verdicts(recording(tmp_path, [line])))
 
 
+def streamed(answer: Line) -> list[Line]:
+    """A chat completion as chunks, two tokens and three characters each, one call a chunk."""
+    chunks: list[Line] = [{"choices": [], "seed": answer.get("seed")}]
+    for choice in answer["choices"]:
+        message, index = choice["message"], choice["index"]
+        ids = choice["token_ids"]
+        parts = [{"delta": {}, "token_ids": ids[at : at + 2]} for at in range(0, len(ids), 2)]
+        for name in ("reasoning_content", "content"):
+            text = message.get(name) or ""
+            parts += [{"delta": {name: text[at : at + 3]}} for at in range(0, len(text), 3)]
+        calls = enumerate(message.get("tool_calls") or ())
+        parts += [{"delta": {"tool_calls": [{"index": at, **call}]}} for at, call in calls]
+        parts.append({"delta": {}, "finish_reason": choice["finish_reason"]})
+        chunks += [{"choices": [{"index": index, **part}]} for part in parts]
+    return chunks
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_streams_are_audited_as_the_answers_that_they_make_up(tmp_path: Path, lines: list[Line], text: bool) -> None:
+    chats = [line for line in lines if "messages" in line["request"]]
+    for line in chats:
+        line["answer"] = streamed(line["answer"])
+        for chunk in line["answer"] if text else ():
+            for choice in chunk["choices"]:
+                choice.pop("token_ids", None)
+    judged = verdicts(recording(tmp_path, chats))
+    assert len(judged) == sum(line["request"].get("n", 1) for line in chats)
+    assert not wrong(judged)
+    del chats[0]["answer"][3:]  # a stream that was cut
+    [verdict] = verdicts(recording(tmp_path, chats[:1])).values()
+    assert verdict.kind != "different"
+    failed = {"request": chats[0]["request"], "answer": [{"error": {"message": "no verifier"}}]}
+    assert [lack.reason for lack in recording(tmp_path, [failed]).lacks] == ["an error and no answer"]
+
+
 def test_a_changed_call_is_found(tmp_path: Path, lines: list[Line]) -> None:
     line = as_text(lines[8])
     [call, *_] = line["answer"]["choices"][0]["message"]["tool_calls"]
@@ -206,7 +241,11 @@ def test_what_cannot_be_audited_is_told_and_what_is_missing_counts(tmp_path: Pat
         ("{", "line 2: it is no JSON"),
         ("[]", "line 2: it must be an object with 'request' and 'answer'"),
         ({"answer": {}}, "line 2: 'request' is required"),
-        ({"request": {}, "answer": []}, "line 2: 'answer' must be an object"),
+        ({"request": {}, "answer": "yes"}, "line 2: 'answer' must be an object"),
+        (
+            {"request": {"model": "m", "prompt": "x", "temperature": 0}, "answer": [{}, {"choices": [{"text": 1}]}]},
+            "line 2: 'answer[1].choices[0].text': ",
+        ),
         ({"request": {"model": "m"}, "answer": {"choices": []}}, "line 2: 'request' has neither 'messages' nor"),
         (
             {"request": {"model": "m", "prompt": "x", "temperature": 9}, "answer": {"choices": []}},
