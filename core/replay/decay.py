@@ -80,6 +80,10 @@ class DecayWatch:
         if agreement.judged:
             self._answers.setdefault(name, deque(maxlen=WINDOW)).append(agreement)
 
+    def forget(self, name: str) -> None:
+        """Remember nothing of a draft that serves no more."""
+        self._answers.pop(name, None)
+
     def record(self, name: str) -> DraftRecord | None:
         """None before the first answer."""
         if name not in self._answers:

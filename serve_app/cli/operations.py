@@ -121,9 +121,12 @@ def facts(status: ServiceStatus) -> list[str]:
 def _of_check(report: DraftCheckReport) -> list[str]:
     """Each draft in service beside its replay, those that have decayed with what to do."""
     records = report.records
-    how = (f"{task} {it.accepted:.2f} of {it.replayed:.2f} ({it.answers} answers)" for task, it in records.items())
+    how = (
+        f"{task} {record.accepted:.2f} of {record.replayed:.2f} ({record.answers} answers)"
+        for task, record in records.items()
+    )
     lines = [f"drafts, accepted in service, of a replay: {', '.join(how)}"] if records else []
-    decayed = (task for task, it in records.items() if it.decayed)
+    decayed = (task for task, record in records.items() if record.decayed)
     return lines + [
         f"{task} has DECAYED, which traffic does not do: restart its replicas, by `taskspec scale {task}=0` and then "
         "as many as there were"
@@ -189,15 +192,15 @@ def as_object(status: ServiceStatus) -> dict[str, Any]:
 def _check_as_object(report: DraftCheckReport) -> dict[str, Any] | None:
     plain = {
         task: {
-            "answers": it.answers,
-            "accepted": it.accepted,
-            "replayed": it.replayed,
-            "gap": it.gap.value,
-            "low": it.gap.low,
-            "high": it.gap.high,
-            "decayed": it.decayed,
+            "answers": record.answers,
+            "accepted": record.accepted,
+            "replayed": record.replayed,
+            "gap": record.gap.value,
+            "low": record.gap.low,
+            "high": record.gap.high,
+            "decayed": record.decayed,
         }
-        for task, it in report.records.items()
+        for task, record in report.records.items()
     }
     return plain or None
 

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from serve_app.deployments.telemetry.reports import DraftCheckReport
 
 SHARE = 0.01  # of a core
 FAILED_REST = 60.0  # seconds, after a turn that failed
+STALE = 3600.0  # seconds without an answer, after which a draft is forgotten: it serves no more, or nobody asks it
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class DraftCheck:
         self._num_valid = same_id_map(locate(config.target.model), locate(draft.model))
         self._watch = DecayWatch()
         self._records: dict[DraftKey, DraftRecord] = {}
+        self._replayed_at: dict[DraftKey, float] = {}
         self._tasks: dict[DraftKey, str] = {}  # by their names, as operators know them
         self._totals: dict[DraftKey, Agreement] = {}
         self._metrics = DecayMetrics()
@@ -75,10 +77,13 @@ class DraftCheck:
 
     def report(self) -> DraftCheckReport:
         """What `taskspec status` shows."""
-        return DraftCheckReport({self._tasks[key]: record for key, record in self._records.items()})
+        drafts = Counter(self._tasks[key] for key in self._records)  # a canary may serve a task, too
+        names = {key: self._tasks[key] if drafts[self._tasks[key]] == 1 else str(key) for key in self._records}
+        return DraftCheckReport({names[key]: record for key, record in self._records.items()})
 
     async def check_health(self) -> None:
         """Serve calls this every second: the time to begin a turn."""
+        self._forget_stale(time.monotonic())
         self._metrics.export(self._totals, self._records)
         idle = self._turn is None or self._turn.done()
         if self._waiting and idle and time.monotonic() >= self._free_at:
@@ -103,13 +108,19 @@ class DraftCheck:
 
     def _note(self, key: DraftKey, record: DraftRecord) -> None:
         before = self._records.get(key)
-        # an earlier draft of the task serves no more
-        self._records = {other: it for other, it in self._records.items() if other.task != key.task} | {key: record}
+        self._records[key], self._replayed_at[key] = record, time.monotonic()
         was_decayed = before is not None and before.decayed
         if record.decayed and not was_decayed:
             logger.warning("%s", alert(self._tasks[key], record))
         elif was_decayed and not record.decayed:
-            logger.warning("the draft of %s does again what it ought to: %.3f accepted", key.task, record.accepted)
+            logger.warning(
+                "the draft of %s does again what it ought to: %.3f accepted", self._tasks[key], record.accepted
+            )
+
+    def _forget_stale(self, now: float) -> None:
+        for key in [key for key, at in self._replayed_at.items() if now - at > STALE]:
+            del self._records[key], self._replayed_at[key]
+            self._watch.forget(str(key))
 
     def _replayed(self, key: DraftKey, answers: Sequence[DraftedAnswer]) -> Turn:
         began, total = time.thread_time(), Agreement()

@@ -13,6 +13,7 @@ from core.replay.decay import FEWEST, WINDOW, DraftedAnswer, DraftedPass
 from core.replay.replay import hits_among, output_logits, session_forward
 from core.traces.record import Record
 from serve_app.config import load_config
+from serve_app.deployments.actors import draft_check
 from serve_app.deployments.actors.draft_check import DraftCheck
 from tests.core.family_records import TERMS, answered, draft, requests
 
@@ -83,13 +84,27 @@ async def test_a_broken_draft_is_told_once_and_again_when_it_is_well(
     assert "does again what it ought to" in caplog.messages[-1]
 
 
-async def test_another_adapter_of_the_task_takes_the_place_of_the_earlier_one(records: list[Record]) -> None:
+async def test_two_drafts_of_a_task_are_told_apart_and_one_that_serves_no_more_is_forgotten(
+    records: list[Record], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = check()
-    await replayed(made, [broken(record) for record in records])
-    await replayed(made, [broken(records[0], ADAPTER)])
+    with caplog.at_level(logging.WARNING, LOGGER):
+        for _ in range(3):  # as with a canary
+            await replayed(made, [broken(record) for record in records])
+            await replayed(made, [broken(records[0], ADAPTER)])
+    assert len(caplog.messages) == 1
     told = made.report().records
-    assert list(told) == ["math"]
-    assert told["math"].answers == 1
+    assert {name: record.answers for name, record in told.items()} == {
+        "math": WINDOW,
+        f"math@{ADAPTER.name[:12]}": 3,
+    }
+    monkeypatch.setattr(draft_check, "STALE", -1.0)
+    await made.check_health()
+    assert not made.report().records
+    await replayed(made, [sound(records[0])])
+    monkeypatch.undo()
+    await replayed(made, [sound(records[0])])
+    assert made.report().records["math"].answers <= 2
 
 
 async def test_it_rests_for_as_long_as_its_share_says(records: list[Record]) -> None:
