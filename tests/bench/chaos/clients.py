@@ -41,6 +41,7 @@ class _Asking:
     attempt: int = 0
     tokens: list[int] = field(default_factory=list)
     chunks: int = 0
+    done: bool = False
     retry_after: float = PAUSE
 
 
@@ -116,7 +117,7 @@ class Clients:
             try:
                 ending = await self._attempt(asking)
             except httpx.RequestError as error:
-                ending = f"closed: {type(error).__name__}"
+                ending = "done" if asking.done else f"closed: {type(error).__name__}"
             gives_up = self._clock() - asking.progress_at > GIVES_UP
             if ending == "refused" or ending.startswith("closed"):
                 self._note(asking, "end", f"given up, {ending}" if gives_up else ending.partition(":")[0])
@@ -153,19 +154,18 @@ class Clients:
 
     async def _read(self, asking: _Asking, lines: AsyncIterator[str]) -> str:
         """Read on to the end, whatever comes behind [DONE]."""
-        done = False
         async for line in lines:
             if line.startswith("data: "):
                 data = line.removeprefix("data: ")
                 self._note(asking, "event", data)
-                done = done or data == "[DONE]"
+                asking.done = asking.done or data == "[DONE]"
                 if data != "[DONE]" and self._took(asking, json.loads(data)):
                     return "cancelled"
             elif line:
                 self._note(asking, "comment", line)
             if asking.line_s:
                 await asyncio.sleep(asking.line_s)
-        return "done" if done else "closed"
+        return "done" if asking.done else "closed"
 
     def _took(self, asking: _Asking, chunk: dict[str, Any]) -> bool:
         """Keep the tokens of a chunk; whether the client leaves now."""
