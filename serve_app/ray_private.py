@@ -103,6 +103,17 @@ def read_settings_again() -> None:
         Config.initialize("")
 
 
+# ---- the nodes of a cluster
+
+
+def free_resources() -> dict[str, dict[str, float]]:
+    """What is free of the resources of each node, by its id; a public function has their sum only."""
+    from ray._private.state import available_resources_per_node
+
+    free: dict[str, dict[str, float]] = available_resources_per_node()
+    return free
+
+
 # ---- the store of a cluster
 
 
@@ -146,6 +157,13 @@ def set_deployment_replicas(application: str, deployment: str, replicas: int) ->
     from ray.serve._private.common import DeploymentID
 
     ray.get(controller().update_deployment_replicas.remote(DeploymentID(deployment, application), replicas))
+
+
+def cap_resource(application: str, deployment: str) -> str:
+    """The resource by which Serve keeps `max_replicas_per_node`: every node has 1 of it, a replica takes its share."""
+    from ray._raylet import IMPLICIT_RESOURCE_PREFIX  # type: ignore[attr-defined]
+
+    return f"{IMPLICIT_RESOURCE_PREFIX}{application}:{deployment}"
 
 
 def call_replica(actor_name: str, method: str, timeout: float) -> Any:

@@ -135,7 +135,7 @@ class Host:
 
     def _owns(self, process: psutil.Process) -> bool:
         try:
-            return os.readlink(f"/proc/{process.pid}/ns/pid") == os.readlink(f"/proc/{self.pid}/ns/pid")
+            return _namespace(process.pid) == _namespace(self.pid)
         except OSError:  # it has ended
             return False
 
@@ -193,6 +193,10 @@ def _ip(*arguments: str, check: bool = True) -> None:
 
 def _link_exists(name: str) -> bool:
     return Path("/proc/thread-self/net/dev").read_text().find(f" {name}:") >= 0
+
+
+def _namespace(pid: int) -> Path:
+    return Path(f"/proc/{pid}/ns/pid").readlink()
 
 
 def _line(process: psutil.Process) -> str:
