@@ -66,7 +66,7 @@ class Actors(Section):
             RayActorOptionsSchema(label_selector=selector)
         except ValidationError as error:
             raise PydanticCustomError("label_selector", "{message}", {"message": error.errors()[0]["msg"]}) from error
-        return selector
+        return {name: value.replace(" ", "") for name, value in selector.items()}  # Ray keeps spaces in `in(a, b)`
 
     @property
     def fewest(self) -> int:

@@ -107,7 +107,7 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
             raise
         console.print(f"The new service does not come up: {error}", highlight=False, markup=False, soft_wrap=True)
         replaced = [
-            target for target in applications.targets(before, nodes.alive()) if target.name not in error.untouched
+            target for target in applications.targets(before, nodes.cluster()) if target.name not in error.untouched
         ]
         with step(console, "Going back to the service before", "The service before runs again"):
             try:
@@ -128,7 +128,7 @@ def _deploy(served: ServedModels, host: str, port: int, reached_at: str, console
     pools = f"{len(served.drafts)} draft pool{'s' if len(served.drafts) > 1 else ''}"
     parts = f"target{', router' if served.router else ''}, {pools} and ingress"
     url = f"http://{f'[{reached_at}]' if ':' in reached_at else reached_at}:{port}"
-    every = applications.targets(served, nodes.alive())
+    every = applications.targets(served, nodes.cluster())
     with step(console, f"Loading {parts}", f"{parts[0].upper()}{parts[1:]} ready", len(every)) as loading:
         try:
             for ready in deploy_service.run(every, host, port):

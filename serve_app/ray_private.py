@@ -159,13 +159,6 @@ def set_deployment_replicas(application: str, deployment: str, replicas: int) ->
     ray.get(controller().update_deployment_replicas.remote(DeploymentID(deployment, application), replicas))
 
 
-def cap_resource(application: str, deployment: str) -> str:
-    """The resource by which Serve keeps `max_replicas_per_node`: every node has 1 of it, a replica takes its share."""
-    from ray._raylet import IMPLICIT_RESOURCE_PREFIX  # type: ignore[attr-defined]
-
-    return f"{IMPLICIT_RESOURCE_PREFIX}{application}:{deployment}"
-
-
 def call_replica(actor_name: str, method: str, timeout: float) -> Any:
     """The answer of this replica, where a handle would choose one.
 

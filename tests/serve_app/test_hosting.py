@@ -21,7 +21,7 @@ from serve_app.hosting import StartFailed, _deploy, _replace
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose nodes could be asked."""
-    monkeypatch.setattr(nodes, "alive", list)
+    monkeypatch.setattr(nodes, "cluster", nodes.Cluster)
 
 
 def test_what_an_actor_said_is_told_without_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

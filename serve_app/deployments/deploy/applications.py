@@ -7,7 +7,6 @@ the rollout, which starts those of later bundles.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 
 from ray.serve import Application, RunTarget
 
@@ -20,13 +19,15 @@ from serve_app.deployments.actors.ingress import SpeculativeIngress
 from serve_app.deployments.actors.target_verifier import TargetVerifier
 from serve_app.deployments.actors.verifier_router import VerifierRouter
 from serve_app.deployments.deploy.bundle_applications import bundle_targets, deployment, target
-from serve_app.deployments.deploy.nodes import Node, apart
+from serve_app.deployments.deploy.nodes import Cluster
 from serve_app.deployments.deploy.rollout import Rollout
 from serve_app.deployments.models.served_models import ServedModels
 
+ALONE = Cluster()  # no nodes to keep replicas apart on
 
-def core_application(served: ServedModels, nodes: Sequence[Node] = ()) -> Application:
-    """Ingress and verifier, kept apart on `nodes`.
+
+def core_application(served: ServedModels, cluster: Cluster = ALONE) -> Application:
+    """Ingress and verifier, kept apart on the nodes of `cluster`.
 
     Raises `ConfigError` if there are to be API keys and they cannot be read.
     """
@@ -37,7 +38,7 @@ def core_application(served: ServedModels, nodes: Sequence[Node] = ()) -> Applic
         max_ongoing_requests=config.target.max_sessions,  # and `Admission` bounds the queue at the ingress
         request_router_config={"request_router_class": VerifierRouter},
         environment={} if config.target.threads == 1 else TEAM,
-        **apart(TargetVerifier.__name__, config.target.actors, nodes),
+        **cluster.apart(TargetVerifier.__name__, config.target.actors),
     ).bind(config)
     keys = {} if config.ingress.keys is None else check(config.ingress.keys)
     ingress = deployment(
@@ -45,18 +46,18 @@ def core_application(served: ServedModels, nodes: Sequence[Node] = ()) -> Applic
         config.ingress.actors,
         max_ongoing_requests=config.ingress_requests,
         environment={} if config.ingress.keys is None else {KEYED: "1"},
-        **apart(SpeculativeIngress.__name__, config.ingress.actors, nodes),
+        **cluster.apart(SpeculativeIngress.__name__, config.ingress.actors),
     )
     return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
 
 
-def targets(served: ServedModels, nodes: Sequence[Node] = ()) -> list[RunTarget]:
-    """Every application of the service, with ingress and verifier kept apart on `nodes`.
+def targets(served: ServedModels, cluster: Cluster = ALONE) -> list[RunTarget]:
+    """Every application of the service, with ingress and verifier kept apart on the nodes of `cluster`.
 
     Only a service with a directory of bundles has a rollout.
     """
     config = served.config
-    core = target(core_application(served, nodes), CORE, "/", config.target.actors, config.ingress.actors)
+    core = target(core_application(served, cluster), CORE, "/", config.target.actors, config.ingress.actors)
     if config.bundle is None:
         return [*bundle_targets(served), core]
     rollout = deployment(Rollout, Actors(num_cpus=0)).bind(served, secrets.token_hex(8))
