@@ -36,7 +36,7 @@ FEWEST_REQUESTS = 256  # that an ingress replica reads at a time
 
 
 class Actors(Section):
-    """The replicas of a deployment, their autoscaling, and the resources of each."""
+    """The replicas of a deployment, their autoscaling, and the resources and node of each."""
 
     replicas: int = Field(1, ge=1)
     autoscaling: dict[str, Any] | None = Field(
@@ -44,7 +44,11 @@ class Actors(Section):
     )
     num_cpus: float = Field(0.1, ge=0)
     num_gpus: float = Field(0.0, ge=0)
-    resources: dict[str, float] = Field(default_factory=dict, description="Ray custom resources, e.g. {verifier: 1}")
+    label_selector: dict[str, str] = Field(
+        default_factory=dict,
+        description="labels of the nodes that may run one, as `ray start --labels` gives them, e.g. {role: verifier}; "
+        "a value may be `!a`, `in(a, b)` or `!in(a, b)`",
+    )
 
     @field_validator("autoscaling")
     @classmethod
@@ -52,6 +56,17 @@ class Actors(Section):
         if autoscaling is not None:
             _check_autoscaling(autoscaling)
         return autoscaling
+
+    @field_validator("label_selector")
+    @classmethod
+    def _known_to_ray(cls, selector: dict[str, str]) -> dict[str, str]:
+        from ray.serve.schema import RayActorOptionsSchema
+
+        try:
+            RayActorOptionsSchema(label_selector=selector)
+        except ValidationError as error:
+            raise PydanticCustomError("label_selector", "{message}", {"message": error.errors()[0]["msg"]}) from error
+        return {name: value.replace(" ", "") for name, value in selector.items()}  # Ray keeps spaces in `in(a, b)`
 
     @property
     def fewest(self) -> int:
@@ -311,6 +326,16 @@ class ServiceConfig(Section):
         target = self.target
         capacity = target.actors.most * target.max_sessions + target.max_queued
         return self.ingress.max_ongoing_requests or max(FEWEST_REQUESTS, 2 * capacity)
+
+    def anywhere(self) -> Self:
+        """The same service where every node may run every part, as on a machine that stands for all kinds of node."""
+
+        def unbound(part: Any) -> Any:
+            return part.model_copy(update={"actors": part.actors.model_copy(update={"label_selector": {}})})
+
+        parts = {name: unbound(getattr(self, name)) for name in ("target", "draft", "router", "ingress")}
+        pools = {task: unbound(pool) for task, pool in self.pools.items()}
+        return self.model_copy(update={**parts, "pools": pools})
 
     def pool_actors(self, task: str) -> Actors:
         """The replicas of the task's pool."""

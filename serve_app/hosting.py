@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import httpx2 as httpx
@@ -45,14 +46,14 @@ def local_service(
 
     Raises `StartFailed`, and `ConfigError` if this machine lacks the GPUs.
     """
+    served = replace(served, config=served.config.anywhere())
     every, of_next_bundle = _actors(served)
     cpus = sum(actors.fewest * actors.num_cpus for actors in [*every, *of_next_bundle])
     gpus = sum(actors.fewest * actors.num_gpus for actors in every)
-    resources = {name for actors in every for name in actors.resources}
     with ExitStack() as cluster:
         try:
             with step(console, "Starting Ray on this machine", "Ray started"):
-                takes_jobs = cluster.enter_context(local_cluster(cpus, gpus, resources, jobs=jobs))
+                takes_jobs = cluster.enter_context(local_cluster(cpus, gpus, jobs=jobs))
             url = _deploy(served, host, port, LOOPBACK_OF.get(host, host), console)
             if takes_jobs is not None:
                 announce(url, takes_jobs)
@@ -96,7 +97,7 @@ def drain() -> None:
 
 def _replace(served: ServedModels, host: str, port: int, reached_at: str, console: Console) -> str:
     """Deploy, and if that fails, the service that ran before again."""
-    from serve_app.deployments.deploy import applications, deploy_service
+    from serve_app.deployments.deploy import applications, deploy_service, nodes
 
     before = deploy_service.served_now()
     try:
@@ -105,7 +106,9 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
         if before is None:
             raise
         console.print(f"The new service does not come up: {error}", highlight=False, markup=False, soft_wrap=True)
-        replaced = [target for target in applications.targets(before) if target.name not in error.untouched]
+        replaced = [
+            target for target in applications.targets(before, nodes.cluster()) if target.name not in error.untouched
+        ]
         with step(console, "Going back to the service before", "The service before runs again"):
             try:
                 for _ in deploy_service.run(replaced, host, port):
@@ -116,12 +119,16 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
 
 
 def _deploy(served: ServedModels, host: str, port: int, reached_at: str, console: Console) -> str:
-    from serve_app.deployments.deploy import applications, deploy_service  # Ray reads the environment when imported
+    from serve_app.deployments.deploy import (
+        applications,
+        deploy_service,
+        nodes,
+    )  # Ray reads the environment when imported
 
     pools = f"{len(served.drafts)} draft pool{'s' if len(served.drafts) > 1 else ''}"
     parts = f"target{', router' if served.router else ''}, {pools} and ingress"
     url = f"http://{f'[{reached_at}]' if ':' in reached_at else reached_at}:{port}"
-    every = applications.targets(served)
+    every = applications.targets(served, nodes.cluster())
     with step(console, f"Loading {parts}", f"{parts[0].upper()}{parts[1:]} ready", len(every)) as loading:
         try:
             for ready in deploy_service.run(every, host, port):

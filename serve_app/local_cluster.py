@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,6 @@ from serve_app import ray_private
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 80 << 20  # Ray's minimum is 75 MB; the service does not use the object store
-PLENTY = 10_000.0  # of every custom resource: these name types of node, and this machine stands for all of them
 GRACE_SECONDS = 5.0
 # Ray puts sockets into its directory. Their paths are limited to about 100 bytes, too few for some TMPDIRs.
 SHORT_TEMP = "/tmp"
@@ -64,8 +63,8 @@ class RunningService(NamedTuple):
 
 
 @contextmanager
-def local_cluster(cpus: float, gpus: float, resources: set[str], *, jobs: bool = False) -> Iterator[Jobs | None]:
-    """A Ray cluster with logical `cpus` for the service, all cores of the machine for jobs, and `resources`.
+def local_cluster(cpus: float, gpus: float, *, jobs: bool = False) -> Iterator[Jobs | None]:
+    """A Ray cluster with logical `cpus` for the service, and all cores of the machine for jobs.
 
     Raises `ConfigError` if the machine has fewer than `gpus` GPUs. With `jobs` it has a dashboard, on loopback.
     """
@@ -75,7 +74,7 @@ def local_cluster(cpus: float, gpus: float, resources: set[str], *, jobs: bool =
     dashboard = free_port(LOOPBACK) if jobs else None
     try:
         _create_token(token_file)
-        _start(directory, cpus, dict.fromkeys(resources, PLENTY), dashboard)
+        _start(directory, cpus, dashboard)
         _check_gpus(gpus)
         yield None if dashboard is None else Jobs(f"http://{LOOPBACK}:{dashboard}", token_file)
     finally:
@@ -186,7 +185,7 @@ def use_token(token_file: Path) -> None:
     ray_private.read_settings_again()
 
 
-def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboard: int | None) -> None:
+def _start(directory: str, cpus: float, dashboard: int | None) -> None:
     # This machine is not preempted, and the watcher is an additional process for every Train run.
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     # Serve's proxies inherit it. With gRPC between proxy and ingress, and between ingress and draft pools, a chunk
@@ -208,7 +207,6 @@ def _start(directory: str, cpus: float, resources: Mapping[str, float], dashboar
             ray.init(
                 address="local",
                 num_cpus=(os.cpu_count() or 1) + math.ceil(cpus),
-                resources=dict(resources),
                 object_store_memory=OBJECT_STORE_BYTES,
                 include_dashboard=dashboard is not None,
                 dashboard_host=LOOPBACK,

@@ -103,6 +103,17 @@ def read_settings_again() -> None:
         Config.initialize("")
 
 
+# ---- the nodes of a cluster
+
+
+def free_resources() -> dict[str, dict[str, float]]:
+    """What is free of the resources of each node, by its id; a public function has their sum only."""
+    from ray._private.state import available_resources_per_node
+
+    free: dict[str, dict[str, float]] = available_resources_per_node()
+    return free
+
+
 # ---- the store of a cluster
 
 

@@ -35,7 +35,8 @@ def test_ray_accepts_the_cluster(cluster: Config) -> None:
     assert nodes["head"]["max_workers"] == 0
     assert nodes["head"]["resources"]["GPU"] == 0
     for name in ("verifier", "draft"):
-        assert nodes[name]["resources"]["GPU"] == nodes[name]["resources"][name] == 1
+        assert nodes[name]["resources"]["GPU"] == 1
+        assert nodes[name]["labels"] == {"role": name}
         assert 1 <= nodes[name]["min_workers"] <= nodes[name]["max_workers"]
 
 
@@ -93,7 +94,9 @@ def test_every_node_installs_the_package_and_gpu_nodes_its_gpu_extra(cluster: Co
 def test_the_cluster_has_nodes_for_every_verifier_of_the_gpu_config(cluster: Config) -> None:
     service = yaml.safe_load((ROOT / "serve_app" / "configs" / "llama2-13b.yaml").read_text())
     actors, nodes = service["target"]["actors"], cluster["available_node_types"]["verifier"]
-    assert actors["resources"]["verifier"] == nodes["resources"]["verifier"]
+    assert actors["label_selector"] == nodes["labels"]
     assert actors["num_gpus"] == nodes["resources"]["GPU"]
     assert actors["autoscaling"]["max_replicas"] <= nodes["max_workers"]
-    assert actors["autoscaling"]["min_replicas"] <= nodes["min_workers"]
+    assert 2 <= actors["autoscaling"]["min_replicas"] <= nodes["min_workers"]
+    draft = cluster["available_node_types"]["draft"]["labels"]
+    assert all(pool["actors"]["label_selector"] == draft for pool in [service["draft"], *service["pools"].values()])

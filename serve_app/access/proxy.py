@@ -1,30 +1,36 @@
 """What Serve's HTTP proxies do before anything else. `RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH` names `middlewares`.
 
 A proxy writes `x-request-id` into every response, as the request has it: here it gets a good one first. Proxies also
-tell anybody which applications there are, at a path of their own that no client needs. And they read HTTP with h11.
+tell anybody which applications there are, at a path of their own that no client needs. They read HTTP with h11. And
+what they say themselves of a request to the API is said as the ingress would.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS, Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serve_app.access.request_ids import number
+from serve_app.api.error_forms import error_response
+from serve_app.http.service import Overloaded
 
 CALLBACK = f"{__name__}:middlewares"
 ROUTES = "/-/routes"
+API = "/v1/"
+NOBODY = "no replica of the ingress answered this request: it has died, or none runs; send the request again"
 HEADER_BYTES_READ = 1 << 17  # twice what the ingress takes, so that it refuses most in its own words
 
 
 def middlewares() -> list[Middleware]:
     """Serve calls this in every proxy, before it starts the server there, whose protocol it leaves to uvicorn."""
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{Http.__name__}"
-    return [Middleware(Numbering)]
+    return [Middleware(Numbering), Middleware(Wording)]
 
 
 class Http(H11Protocol):
@@ -53,3 +59,34 @@ class Numbering:
                 await PlainTextResponse("not found", 404)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+class Wording:
+    """ASGI middleware that answers for an ingress which could not: with a 503 in the form of the protocol.
+
+    Of an ingress that has died before it answered a proxy says nothing, and of one that is not there a line of text.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(API):
+            await self._app(scope, receive, send)
+            return
+        answered = False
+
+        async def send_answer(message: Message) -> None:
+            nonlocal answered
+            answered = answered or (message["type"] == "http.response.start" and not _is_of_proxy(message))
+            if answered:
+                await send(message)
+
+        await self._app(scope, receive, send_answer)
+        if not answered:
+            await error_response(Overloaded(NOBODY), scope["path"])(scope, receive, send)
+
+
+def _is_of_proxy(start: Message) -> bool:
+    """Whether a response is a proxy's own: an ingress has no error that is plain text."""
+    return start["status"] >= 400 and Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")

@@ -183,7 +183,7 @@ def own_ray(gpus: float) -> Iterator[None]:
     """A Ray for one command, for as long as the block lasts: all cores of the machine, and `gpus` of its GPUs."""
     from serve_app.local_cluster import local_cluster
 
-    with local_cluster(0, gpus, set()):
+    with local_cluster(0, gpus):
         yield
 
 

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("tests/bench/results/wire"))
     chosen = parser.parse_args(argv)
     before = f"{os.getloadavg()[0]:.1f}"
-    with local_cluster(0, 0, set()):
+    with local_cluster(0, 0):
         from ray import serve  # here, because Ray reads the environment when it is imported
 
         serve.start(http_options={"host": HOST, "port": free_port(HOST)})

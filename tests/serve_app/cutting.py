@@ -13,16 +13,16 @@ class Cut(Exception):
 
 
 class Cutting(FastAPI):
-    """Passes requests on to `app`; the streams of POSTs end after so many messages each, then none does.
+    """Passes requests on to `app`; the answers to POSTs end after so many messages each, then none does.
 
-    A limit of 0 refuses the request without a byte.
+    With None an answer is whole, with 0 the connection closes without a byte.
     """
 
-    def __init__(self, app: FastAPI, *limits: int) -> None:
+    def __init__(self, app: FastAPI, *limits: int | None) -> None:
         super().__init__()
         self.requests = 0
         self._app = app
-        self._limits: Iterator[int] = iter(limits)
+        self._limits: Iterator[int | None] = iter(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":

@@ -124,6 +124,21 @@ def test_the_real_pair_gives_whole_gpus_to_verifiers_and_shares_to_drafts() -> N
         assert actors.autoscaling
 
 
+def test_on_a_machine_that_stands_for_all_kinds_of_node_no_part_asks_for_a_kind() -> None:
+    config = load_config("llama2-13b")
+    assert config.target.actors.label_selector == {"role": "verifier"}
+    anywhere = config.anywhere()
+    parts = [anywhere.target, anywhere.ingress, anywhere.router, anywhere.draft, *anywhere.pools.values()]
+    assert not any(part.actors.label_selector for part in parts)
+    assert anywhere.target.actors.autoscaling == config.target.actors.autoscaling
+
+
+@pytest.mark.parametrize(("key", "value"), [("role", "in("), ("role", "a b"), ("a b", "c")])
+def test_a_selector_that_ray_would_refuse_is_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match="label_selector"):
+        parse_config(changed("target.actors.label_selector", {key: value}))
+
+
 def test_a_pool_that_is_not_named_is_scaled_as_the_draft_says() -> None:
     content = changed("draft.actors", {"replicas": 2}) | {"pools": {"math": {"actors": {"replicas": 3}}}}
     config = parse_config(content)

@@ -13,9 +13,15 @@ from rich.console import Console
 
 from serve_app.application_names import CORE
 from serve_app.config import load_config
-from serve_app.deployments.deploy import applications, deploy_service
+from serve_app.deployments.deploy import applications, deploy_service, nodes
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.hosting import StartFailed, _deploy, _replace
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose nodes could be asked."""
+    monkeypatch.setattr(nodes, "cluster", nodes.Cluster)
 
 
 def test_what_an_actor_said_is_told_without_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +46,7 @@ def test_where_a_part_does_not_come_up_the_service_before_runs_again(
             raise deploy_service.DeployFailed("taskspec was not deployed: ConfigError: too small", frozenset())
         yield len(every)
 
-    def targets(served: ServedModels) -> list[Any]:
+    def targets(served: ServedModels, *_: object) -> list[Any]:
         return [SimpleNamespace(name="new" if served is new else "before")]
 
     monkeypatch.setattr(deploy_service, "served_now", lambda: before)
@@ -88,7 +94,7 @@ def test_what_was_not_replaced_yet_is_not_deployed_again(monkeypatch: pytest.Mon
             status = ApplicationStatus.DEPLOY_FAILED if failed else ApplicationStatus.RUNNING
             running[one.name] = SimpleNamespace(status=status, deployments={}, message="too small")
 
-    def targets(served: ServedModels) -> list[Any]:
+    def targets(served: ServedModels, *_: object) -> list[Any]:
         return [SimpleNamespace(of="new" if served is new else "before", name=name) for name in ("draft-general", CORE)]
 
     fake = SimpleNamespace(

@@ -74,7 +74,7 @@ def test_rays_warnings_are_not_shown_and_those_of_others_are(monkeypatch: pytest
 NOISE = """
 from serve_app.local_cluster import local_cluster
 
-with local_cluster(0, 0, set()):
+with local_cluster(0, 0):
     import ray
 
     @ray.remote(num_cpus=0, max_restarts=1)

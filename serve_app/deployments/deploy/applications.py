@@ -20,12 +20,18 @@ from serve_app.deployments.actors.ingress import SpeculativeIngress
 from serve_app.deployments.actors.target_verifier import TargetVerifier
 from serve_app.deployments.actors.verifier_router import VerifierRouter
 from serve_app.deployments.deploy.bundle_applications import bundle_targets, deployment, target
+from serve_app.deployments.deploy.nodes import Cluster
 from serve_app.deployments.deploy.rollout import Rollout
 from serve_app.deployments.models.served_models import ServedModels
 
+ALONE = Cluster()  # no nodes to keep replicas apart on
 
-def core_application(served: ServedModels) -> Application:
-    """Ingress and verifier. Raises `ConfigError` if there are to be API keys and they cannot be read."""
+
+def core_application(served: ServedModels, cluster: Cluster = ALONE) -> Application:
+    """Ingress and verifier, kept apart on the nodes of `cluster`.
+
+    Raises `ConfigError` if there are to be API keys and they cannot be read.
+    """
     config = served.config
     verifier = deployment(
         TargetVerifier,
@@ -33,6 +39,7 @@ def core_application(served: ServedModels) -> Application:
         max_ongoing_requests=config.target.max_sessions,  # and `Admission` bounds the queue at the ingress
         request_router_config={"request_router_class": VerifierRouter},
         environment={} if config.target.threads == 1 else TEAM,
+        **cluster.apart(TargetVerifier.__name__, config.target.actors),
     ).bind(config)
     keys = {} if config.ingress.keys is None else check(config.ingress.keys)
     ingress = deployment(
@@ -40,15 +47,20 @@ def core_application(served: ServedModels) -> Application:
         config.ingress.actors,
         max_ongoing_requests=config.ingress_requests,
         environment={} if config.ingress.keys is None else {KEYED: "1"},
+        **cluster.apart(SpeculativeIngress.__name__, config.ingress.actors),
     )
     return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
 
 
-def targets(served: ServedModels) -> list[RunTarget]:
-    """Every application of the service. Only one with a directory of bundles has a rollout."""
+def targets(served: ServedModels, cluster: Cluster = ALONE) -> list[RunTarget]:
+    """Every application of the service, with ingress and verifier kept apart on the nodes of `cluster`.
+
+    Only a service with a directory of bundles has a rollout.
+    """
     config = served.config
-    core = target(core_application(served), CORE, "/", config.target.actors, config.ingress.actors)
-    check = deployment(DraftCheck, Actors(num_cpus=0), environment={"OMP_NUM_THREADS": "1"}).bind(config)
+    core = target(core_application(served, cluster), CORE, "/", config.target.actors, config.ingress.actors)
+    on_draft_nodes = Actors(num_cpus=0, label_selector=config.draft.actors.label_selector)  # which can read drafts
+    check = deployment(DraftCheck, on_draft_nodes, environment={"OMP_NUM_THREADS": "1"}).bind(config)
     always = [*bundle_targets(served), RunTarget(check, DRAFT_CHECK, None), core]
     if config.bundle is None:
         return always

@@ -83,7 +83,7 @@ def deployment(
         ray_actor_options={
             "num_cpus": actors.num_cpus,
             "num_gpus": actors.num_gpus,
-            "resources": actors.resources,
+            "label_selector": actors.label_selector,
             "runtime_env": {"env_vars": {**ENVIRONMENT, **environment}},
         },
         **scale,

@@ -10,7 +10,6 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from core.errors import ConfigError
 from core.model.loader import adapted_model
 from core.model_names import locate
 from serve_app.config import Actors, ServiceConfig
+from serve_app.deployments.deploy.nodes import Node, alive
 from serve_app.deployments.models.served_models import ServedModels, bundle_root
 
 PACKAGE = "taskspec"
@@ -45,20 +45,6 @@ class ReadingPart(NamedTuple):
     needs: tuple[Need, ...]
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node of the cluster: Ray's id of it, its address, and all of its resources."""
-
-    id: str
-    address: str
-    resources: Mapping[str, float] = field(compare=False)
-
-    def may_run(self, actors: Actors) -> bool:
-        """Whether a replica fits on the node, if nothing else is there."""
-        needs = {"CPU": actors.num_cpus, "GPU": actors.num_gpus, **actors.resources}
-        return all(self.resources.get(name, 0.0) >= amount for name, amount in needs.items() if amount)
-
-
 class Look(NamedTuple):
     """What a node has: the version of this package, and by path why it cannot be read, or a digest of its content."""
 
@@ -69,7 +55,9 @@ class Look(NamedTuple):
 
 def check(served: ServedModels) -> None:
     """Raise `ConfigError` if a node of the cluster of this process lacks what a part that it may run needs."""
-    parts, nodes = parts_of(served), _nodes()
+    parts, nodes = parts_of(served), alive()
+    if homeless := list(unlabelled(parts, nodes)):
+        raise ConfigError("\n".join(["no node of the cluster has the labels for:", *homeless]))
     paths = {node: {need.path for part in parts if node.may_run(part.actors) for need in part.needs} for node in nodes}
     keys = served.config.ingress.keys
     digested = () if keys is None else (str(keys.file),)
@@ -96,6 +84,17 @@ def parts_of(served: ServedModels) -> list[ReadingPart]:
     if config.bundle is not None:
         parts.append(ReadingPart("the rollout", Actors(num_cpus=0), (Need(str(bundle_root(config)), "bundle"),)))
     return parts
+
+
+def unlabelled(parts: Sequence[ReadingPart], nodes: Sequence[Node]) -> Iterator[str]:
+    """A line per part that no node is labelled for, though it has replicas at any time."""
+    for part in parts:
+        if part.actors.fewest and not any(node.has_labels(part.actors) for node in nodes):
+            labels = ",".join(f"{name}={value}" for name, value in part.actors.label_selector.items())
+            yield (
+                f"- {part.name}: {labels}; start a node with `ray start --labels {labels}`, wait for one that the "
+                "launcher starts, or change the `label_selector` of the part's `actors`"
+            )
 
 
 def missing(parts: Sequence[ReadingPart], looks: Mapping[Node, Look]) -> Iterator[str]:
@@ -207,12 +206,6 @@ def _remove(file: str) -> None:
 
 def _text_of(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
-
-
-def _nodes() -> list[Node]:
-    return [
-        Node(node["NodeID"], node["NodeManagerAddress"], node["Resources"]) for node in ray.nodes() if node["Alive"]
-    ]
 
 
 def _looks(paths: Mapping[Node, tuple[list[str], tuple[str, ...]]]) -> dict[Node, Look]:

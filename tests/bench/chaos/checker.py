@@ -4,7 +4,7 @@ It knows neither the service nor the clients' code: it reads their notes. The ru
 
     prefix      at all times the tokens and the text of an answer are the beginning of the reference's
     whole       an answer that ends has every token once, in order, and the text of the reference
-    ending      its finish reason and usage are the reference's, and it says them once
+    ending      its finish reason and usage are the reference's, and each attempt says them once
     silence     nothing comes behind [DONE], or behind the end of an attempt
     word        what is not answered is refused or ended with an error in OpenAI's form; 503 and 429 say when to return
     continued   an answer that was cut goes on where it was, with nothing twice
@@ -89,7 +89,7 @@ class RequestCheck:
         self._violations: list[Violation] = []
         self._tokens: list[int] = []
         self._text = ""
-        self._finish: str | None = None
+        self._finish: str | None = None  # of this attempt: one that was cut behind it says it again
         self._usage: Mapping[str, Any] | None = None
         self._progress_at: float | None = None
 
@@ -110,6 +110,7 @@ class RequestCheck:
         sent, rest = entries[0], entries[1:]
         asked: Any = sent.value
         self._reference = self._references[asked["question"]]
+        self._finish = self._usage = None
         if asked["received"] != len(self._tokens):
             self._broken("continued", sent.at, f"it asked from token {asked['received']} and had {len(self._tokens)}")
         status, ended, done, before = 0, False, False, sent.at

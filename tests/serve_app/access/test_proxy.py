@@ -14,10 +14,11 @@ import pytest
 import uvicorn
 from ray.serve._private.http_util import RequestIdMiddleware, validate_http_proxy_callback_return
 from ray.serve._private.utils import call_function_from_import_path
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.access.middleware import MAX_HEADER_BYTES
-from serve_app.access.proxy import CALLBACK, HEADER_BYTES_READ, Numbering, middlewares
+from serve_app.access.proxy import CALLBACK, HEADER_BYTES_READ, NOBODY, Numbering, Wording, middlewares
 from serve_app.api.app import create_app
 from tests.eventually import PATIENCE
 from tests.serve_app.clients import H2C, raw_post
@@ -35,8 +36,36 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def test_serve_takes_the_callback() -> None:
-    [middleware] = validate_http_proxy_callback_return(call_function_from_import_path(CALLBACK))
-    assert middleware.cls is Numbering
+    used = validate_http_proxy_callback_return(call_function_from_import_path(CALLBACK))
+    assert [middleware.cls for middleware in used] == [Numbering, Wording]
+
+
+async def silent(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    """What Serve's proxy does if a replica dies before it answers."""
+
+
+@pytest.mark.parametrize("inner", [silent, PlainTextResponse("no replicas", 503), PlainTextResponse("slow", 408)])
+@pytest.mark.parametrize(("path", "form"), [("chat/completions", "error"), ("messages", "type")])
+async def test_a_proxy_that_has_no_answer_says_so_in_the_form_of_the_protocol(
+    inner: ASGIApp, path: str, form: str
+) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(Wording(inner)), base_url="http://service") as client:
+        response = await client.post(f"/v1/{path}", json={})
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert form in response.json()
+    assert response.json()["error"]["message"] == NOBODY
+
+
+async def test_what_an_ingress_answers_passes_and_so_does_what_is_not_of_the_api() -> None:
+    for inner, path in (
+        (JSONResponse({"mine": 1}, 503), "/v1/models"),
+        (PlainTextResponse("fine"), "/v1/models"),
+        (PlainTextResponse("draining", 503), "/-/healthz"),
+    ):
+        transport = httpx.ASGITransport(Wording(inner))
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            response = await client.get(path)
+        assert (response.status_code, response.content) == (inner.status_code, inner.body)
 
 
 async def test_serves_own_header_has_a_good_id_and_the_applications_are_nobodys_business() -> None:

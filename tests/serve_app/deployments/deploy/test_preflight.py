@@ -12,10 +12,12 @@ from core.family import DRAFT_DIR, TARGET_DIR
 from core.settings import parse_settings
 from serve_app.config import ServiceConfig, load_config
 from serve_app.deployments.deploy import preflight
-from serve_app.deployments.deploy.preflight import Look, Node, check, look, missing, parts_of, unshared
+from serve_app.deployments.deploy.nodes import Node
+from serve_app.deployments.deploy.preflight import Look, check, look, missing, parts_of, unshared
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
 
-HEAD, VERIFIER = Node("1", "10.0.0.1", {"CPU": 4.0}), Node("2", "10.0.0.2", {"CPU": 8.0, "GPU": 1.0, "verifier": 1.0})
+HEAD = Node("1", "10.0.0.1", {"CPU": 4.0})
+VERIFIER = Node("2", "10.0.0.2", {"CPU": 8.0, "GPU": 1.0}, labels={"role": "verifier"})
 OWN = look([], []).version
 
 
@@ -55,7 +57,9 @@ def test_models_of_the_hub_are_no_files() -> None:
 
 
 def test_a_part_is_asked_for_where_it_may_run() -> None:
-    wants = service(target={"model": "t", "actors": {"num_gpus": 1, "resources": {"verifier": 1}}}).target.actors
+    wants = service(
+        target={"model": "t", "actors": {"num_gpus": 1, "label_selector": {"role": "verifier"}}}
+    ).target.actors
     assert [node.may_run(wants) for node in (HEAD, VERIFIER)] == [False, True]
     assert HEAD.may_run(service().draft.actors)
 
@@ -81,7 +85,9 @@ def test_a_node_says_why_it_cannot_read_what_it_is_asked_for(tmp_path: Path) -> 
 
 
 def test_a_line_names_the_node_the_path_who_reads_it_and_what_to_do() -> None:
-    served = ServedModels(service(target={"model": str(TARGET_DIR), "actors": {"resources": {"verifier": 1}}}))
+    served = ServedModels(
+        service(target={"model": str(TARGET_DIR), "actors": {"label_selector": {"role": "verifier"}}})
+    )
     lacking = Look(OWN, {str(TARGET_DIR): "no such file or directory"}, {})
     lines = list(missing(parts_of(served), {HEAD: Look(OWN, {}, {}), VERIFIER: lacking}))
     readers = "the target and the ingress and the draft pool general"
@@ -104,7 +110,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(calls: dict[Node, Any]) -> dict[Node, Any]:
         return {node: function(*arguments) for node, (function, *arguments) in calls.items()}
 
-    monkeypatch.setattr(preflight, "_nodes", lambda: [HEAD, VERIFIER])
+    monkeypatch.setattr(preflight, "alive", lambda: [HEAD, VERIFIER])
     monkeypatch.setattr(preflight, "_ask", ask)
 
 
@@ -132,3 +138,12 @@ def test_traces_that_cannot_be_written_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"traces\.directory\): (not a directory|file exists)"):
         check(ServedModels(service(traces={"directory": str(tmp_path / "file" / "traces")})))
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_part_that_no_node_is_labelled_for_is_told_with_what_to_write() -> None:
+    actors = {"label_selector": {"role": "draft"}}
+    with pytest.raises(ConfigError, match=r"the draft pool general: role=draft; .*`ray start --labels role=draft`"):
+        check(ServedModels(service(draft={"model": "org/draft", "actors": actors})))
+    idle = actors | {"autoscaling": {"min_replicas": 0, "max_replicas": 2}}
+    check(ServedModels(service(draft={"model": "org/draft", "actors": idle})))

@@ -1,0 +1,75 @@
+"""What is done to the service: one fault after another, each for a while.
+
+Processes are found by what they run (`ROLES`), on hosts that may be namespaces or just this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from tests.bench.chaos.history import Entry
+
+SECONDS = 5.0  # of a fault
+
+
+class Fault(NamedTuple):
+    """`begin` and `end` are called in a thread; what begins with `kill` needs no end."""
+
+    name: str
+    begin: Callable[[], object]
+    end: Callable[[], object] | None = None
+
+
+Signal = Callable[[str, signal.Signals], list[int]]
+"""Sends a signal to what runs a role; the ids of the processes."""
+
+
+def process_faults(send: Signal, roles: Sequence[str], where: str = "") -> list[Fault]:
+    """kill -9 of each role, and SIGSTOP for a while; `where` tells one host from another."""
+    faults = []
+    for role in roles:
+        name = f"{role} {where}".strip()
+        faults.append(Fault(f"kill {name}", lambda role=role: send(role, signal.SIGKILL)))
+        stop = Fault(
+            f"stop {name}",
+            lambda role=role: send(role, signal.SIGSTOP),
+            lambda role=role: send(role, signal.SIGCONT),
+        )
+        faults.append(stop)
+    return faults
+
+
+def in_turn(faults: Sequence[Fault], rng: random.Random) -> Iterator[Fault]:
+    """Every fault equally often, in another order each time."""
+    while True:
+        yield from rng.sample(faults, len(faults))
+
+
+async def inflict(
+    faults: Sequence[Fault],
+    record: Callable[[Entry], None],
+    clock: Callable[[], float],
+    over: Callable[[], bool],
+    seed: int = 0,
+    seconds: float = SECONDS,
+) -> None:
+    """One fault after another. One that fails, as a process may be gone, is written down as such."""
+
+    async def act(action: Callable[[], object], name: str) -> None:
+        try:
+            await asyncio.to_thread(action)
+        except Exception as error:  # noqa: BLE001 - of any kind: the run goes on and its table tells
+            name = f"{name}, which failed: {type(error).__name__}: {error}"
+        record(Entry(clock(), "fault", name))
+
+    turns = in_turn(faults, random.Random(seed))
+    while not over():
+        fault = next(turns)
+        await act(fault.begin, fault.name)
+        await asyncio.sleep(seconds)
+        if fault.end is not None:
+            await act(fault.end, "")
