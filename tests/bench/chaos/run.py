@@ -31,6 +31,7 @@ class Plan(NamedTuple):
     seconds: float
     streams: int
     seed: int = 0
+    key: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -62,7 +63,7 @@ async def run(plan: Plan, directory: Path, count: int = 48) -> Outcome:
     clock = time.monotonic
     with (directory / HISTORY).open("wb") as file:
         record = Recorder(file).add
-        clients = Clients(plan.urls, questions(plan.model, count), record, clock, plan.seed)
+        clients = Clients(plan.urls, questions(plan.model, count), record, clock, plan.seed, plan.key)
         try:
             references = await clients.references()
             (directory / REFERENCES).write_bytes(msgspec.json.encode(references))
