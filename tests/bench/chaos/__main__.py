@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from serve_app.local_cluster import raise_on_signals
-from tests.bench.chaos.run import Outcome, Plan, judge, run, summary
+from tests.bench.chaos.run import Outcome, Plan, judge, run, summary, write_answers
 from tests.bench.chaos.table import markdown
-from tests.bench.chaos.three_hosts import cluster
+from tests.bench.chaos.three_hosts import TARGET, cluster
 from tests.bench.output import save
 
 
@@ -49,10 +51,23 @@ def main() -> int:
     chosen = options().parse_args()
     raise_on_signals()
     verdict, table = judge(chosen.judge) if chosen.judge else inflicted(chosen)
-    text = "\n".join([markdown(table), "", *(f"- {line}" for line in summary(verdict))]) + "\n"
+    audit = audited(chosen.judge or chosen.history)
+    lines = [*summary(verdict), f"audit: {audit}"]
+    text = "\n".join([markdown(table), "", *(f"- {line}" for line in lines)]) + "\n"
     violations = [violation._asdict() for violation in verdict.violations]
-    save(chosen, chosen.only or "faults", text, {"violations": violations})
-    return 1 if violations else 0
+    save(chosen, chosen.only or "faults", text, {"violations": violations, "audit": audit})
+    return 1 if violations or audit.get("different") else 0
+
+
+def audited(history: Path) -> dict[str, int]:
+    """How many answers are of which class, by `taskspec audit`, which asks no service."""
+    config = history / "audited.yaml"
+    config.write_text(TARGET)
+    command = [sys.executable, "-m", "serve_app.cli.main", "audit", str(write_answers(history, "chaos"))]
+    command += ["--config", str(config), "--most", "100000", "--json"]
+    outcome = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    counts: dict[str, int] = json.loads(outcome.stdout)["counts"]
+    return counts
 
 
 if __name__ == "__main__":

@@ -30,10 +30,12 @@ from tests.bench.hosts.cluster import (
 
 TRACES = "traces"  # the directory of the recorded answers
 PARTS = ("verifier", "draft", "router", "ingress", "proxy", "controller")
-CONFIG = """
+TARGET = """
 name: chaos
-target: {{model: "family:target", threads: 1, decoder: torch, max_sessions: 16, actors: {{replicas: 2}}}}
-draft: {{model: "family:draft"}}
+target: {model: "family:target", threads: 1, decoder: torch, max_sessions: 16, actors: {replicas: 2}}
+draft: {model: "family:draft"}
+"""
+CONFIG = """
 bundle: {directory}/bundles
 ingress: {{actors: {{replicas: 2}}, keys: {{file: {directory}/keys}}}}
 traces: {{directory: {directory}/{traces}, flush_seconds: 1}}
@@ -49,7 +51,7 @@ class Cluster:
         self._directory, self._state = directory, state
         self._config = directory / "chaos.yaml"
         self._rng = random.Random(0)
-        self._config.write_text(CONFIG.format(directory=directory, traces=TRACES))
+        self._config.write_text(TARGET + CONFIG.format(directory=directory, traces=TRACES))
         self.key = self.taskspec("keys", "add", "clients", "--file", str(directory / "keys")).split()[-1]
         self.versions = bundles(directory / "bundles")
         start_ray(hosts, redis=state)
