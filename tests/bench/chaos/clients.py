@@ -55,6 +55,7 @@ class Clients:
         record: Callable[[Entry], None],
         clock: Callable[[], float],
         seed: int = 0,
+        key: str | None = None,
     ) -> None:
         self._urls = urls
         self._questions = questions
@@ -64,7 +65,8 @@ class Clients:
         self._count = 0
         timeout = httpx.Timeout(PATIENCE + 10.0, connect=5.0)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)  # each attempt may go elsewhere
-        self._http = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._http = httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers, trust_env=False)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,7 +19,8 @@ from tests.bench.chaos.history import Entry, Recorder, Reference, read
 from tests.bench.chaos.table import Row, rows
 from tests.family.corpora import TASKS, items
 
-HISTORY, REFERENCES = "history.jsonl", "references.json"
+HISTORY, REFERENCES, ANSWERS = "history.jsonl", "references.json", "answers.jsonl"
+QUESTIONS = 48
 TEMPERATURES = (0.0, 0.7, 1.0)
 
 
@@ -31,6 +34,7 @@ class Plan(NamedTuple):
     seconds: float
     streams: int
     seed: int = 0
+    key: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -57,12 +61,12 @@ def questions(model: str, count: int, max_tokens: int = 100) -> list[Question]:
     ]
 
 
-async def run(plan: Plan, directory: Path, count: int = 48) -> Outcome:
+async def run(plan: Plan, directory: Path, count: int = QUESTIONS) -> Outcome:
     """The history stays in `directory`, and can be judged again by `judge`."""
     clock = time.monotonic
     with (directory / HISTORY).open("wb") as file:
         record = Recorder(file).add
-        clients = Clients(plan.urls, questions(plan.model, count), record, clock, plan.seed)
+        clients = Clients(plan.urls, questions(plan.model, count), record, clock, plan.seed, plan.key)
         try:
             references = await clients.references()
             (directory / REFERENCES).write_bytes(msgspec.json.encode(references))
@@ -88,6 +92,25 @@ def judge(directory: Path) -> Outcome:
     entries = list(read(directory / HISTORY))
     verdict = check(entries, references)
     return Outcome(verdict, rows(entries, verdict))
+
+
+def write_answers(directory: Path, model: str, count: int = QUESTIONS) -> Path:
+    """The whole answers of a run as `taskspec audit` reads them: each with its request, as the chunks that came."""
+    asked = {question.number: question.body for question in questions(model, count)}
+    bodies: dict[int, dict[str, Any]] = {}
+    chunks: defaultdict[int, list[Any]] = defaultdict(list)
+    with (directory / ANSWERS).open("wb") as file:
+        for entry in read(directory / HISTORY):
+            value: Any = entry.value
+            if entry.kind == "sent":
+                bodies[entry.request] = asked[value["question"]]
+            elif entry.kind == "event" and value != "[DONE]":
+                chunk = json.loads(value)
+                chunks[entry.request] += [chunk] if chunk.get("choices") else []
+            elif entry.kind == "end" and value == "done":
+                line = {"request": bodies[entry.request], "answer": chunks[entry.request]}
+                file.write(msgspec.json.encode(line) + b"\n")
+    return directory / ANSWERS
 
 
 def summary(verdict: Verdict) -> Iterator[str]:

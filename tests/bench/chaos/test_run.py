@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 from pathlib import Path
@@ -10,11 +11,11 @@ from fastapi import FastAPI
 
 from serve_app.api.app import create_app
 from tests.bench.chaos.faults import Fault, in_turn, process_faults
-from tests.bench.chaos.run import Outcome, Plan, run, summary
+from tests.bench.chaos.run import Outcome, Plan, run, summary, write_answers
 from tests.bench.chaos.table import markdown
 from tests.serve_app.cutting import Cutting
 from tests.serve_app.live import live
-from tests.serve_app.scripted import ScriptedService
+from tests.serve_app.scripted import EOS_ID, ScriptedService
 
 SECONDS = 2.0
 
@@ -44,6 +45,11 @@ async def test_cut_streams_are_continued_and_nothing_is_altered(tmp_path: Path) 
     assert table["nothing"].cut > 5
     assert "| nothing | 1 |" in markdown(table)
     assert "violations: 0" in list(summary(verdict))
+    lines = list(map(json.loads, write_answers(tmp_path, "org/toy", 6).read_text().splitlines()))
+    assert len(lines) == sum(request.outcome == "answered" for request in verdict.requests)
+    tokens = [[token for chunk in line["answer"] for token in chunk["choices"][0]["token_ids"]] for line in lines]
+    assert all(answer == [*ScriptedService().tokens, EOS_ID] for answer in tokens)
+    assert {line["request"]["seed"] for line in lines} <= set(range(6))
 
 
 async def test_an_altered_answer_is_seen_and_so_is_a_session_that_is_left(tmp_path: Path) -> None:
