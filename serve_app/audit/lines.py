@@ -166,10 +166,10 @@ def _expected(
     service: Service,
 ) -> ExpectedAnswer | str:
     """What plain decoding is held to, of a continued answer with its beginning; or why nothing can be."""
-    reason, received = _REASONS.get(choice.finish_reason), batch.received or []
-    cut = reason is None
-    if choice.token_ids is not None and not isinstance(received, str):
-        return RecordedIds((*received, *choice.token_ids), reason, cut)
+    reason, received = _REASONS.get(choice.finish_reason), batch.received
+    cut, beginning = reason is None, received if isinstance(received, str) else ""
+    if choice.token_ids is not None and not beginning:
+        return RecordedIds((*(received or ()), *choice.token_ids), reason, cut)
     if isinstance(body, CompletionRequest):
         if body.echo:
             return "it has no token ids, and its text begins with the prompt"
@@ -179,7 +179,7 @@ def _expected(
     if text is None:
         field = "text" if isinstance(body, CompletionRequest) else "message"
         raise InvalidRequest("answer.choices", f"a choice in 'answer.choices' has neither 'token_ids' nor '{field}'")
-    if received and not isinstance(received, str):
+    if received and not beginning:
         return "it was continued from token ids, and has none"
     shown = _Shown(batch, service)
     if choice.message is not None and batch.parsing is not NO_PARSING:
@@ -188,7 +188,7 @@ def _expected(
         return RecordedMessage(choice.message.parts, shown.parts, reason)
     ending = batch.ending
     return RecordedText(
-        (received or "") + text,
+        beginning + text,
         service.tokenizer.raw,
         shown.text,
         reason,
