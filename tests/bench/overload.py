@@ -185,7 +185,8 @@ class Bench:
                                 text += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
                                 await asyncio.sleep(LINE_S)
                         return number, text
-                await asyncio.sleep(1.0)
+                    wait = float(response.headers["retry-after"])
+                await asyncio.sleep(wait)
 
     async def _equal(self, client: Client, answers: Sequence[tuple[int, str]]) -> int:
         again: list[Answer] = [await client.ask(self._body(number)) for number, _ in answers]

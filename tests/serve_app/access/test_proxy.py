@@ -18,7 +18,16 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.access.middleware import MAX_HEADER_BYTES
-from serve_app.access.proxy import CALLBACK, HEADER_BYTES_READ, NOBODY, Numbering, Wording, middlewares
+from serve_app.access.proxy import (
+    CALLBACK,
+    HEADER_BYTES_READ,
+    NOBODY,
+    REPEATED_FOR,
+    Numbering,
+    Shedding,
+    Wording,
+    middlewares,
+)
 from serve_app.api.app import create_app
 from tests.eventually import PATIENCE
 from tests.serve_app.clients import H2C, raw_post
@@ -37,7 +46,31 @@ BODIES: dict[str, dict[str, Any]] = {
 
 def test_serve_takes_the_callback() -> None:
     used = validate_http_proxy_callback_return(call_function_from_import_path(CALLBACK))
-    assert [middleware.cls for middleware in used] == [Numbering, Wording]
+    assert [middleware.cls for middleware in used] == [Numbering, Shedding, Wording]
+
+
+async def test_a_refusal_is_repeated_for_a_moment_and_nothing_else_is() -> None:
+    now, asked = 0.0, list[str]()
+    refuses = True
+
+    async def ingress(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        headers = {"retry-after": "7"}
+        await (JSONResponse({}, 503, headers) if refuses else JSONResponse({"mine": 1}))(scope, receive, send)
+
+    transport = httpx.ASGITransport(Shedding(ingress, lambda: now))
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        first = await client.post("/v1/chat/completions", json={})
+        refuses = False
+        again = [await client.post(f"/v1/{path}", json={}) for path in ("chat/completions", "messages")]
+        assert [answer.status_code for answer in (first, *again)] == [503] * 3
+        assert [answer.headers["retry-after"] for answer in again] == ["7", "7"]
+        assert "try again in 7 s" in again[0].json()["error"]["message"]
+        assert len(asked) == 1
+        assert (await client.get("/v1/models")).status_code == 200
+        now = REPEATED_FOR
+        assert (await client.post("/v1/messages", json={})).json() == {"mine": 1}
+        assert (await client.post("/v1/messages", json={})).status_code == 200
 
 
 async def silent(_scope: Scope, _receive: Receive, _send: Send) -> None:
