@@ -50,7 +50,8 @@ class Host:
         self.name, self.address = f"host{number}", f"{NETWORK}.{number}"
         self.home, self.ray = directory / self.name / "home", directory / self.name / "ray"
         self.environment = {"HOME": str(self.home), "HOSTNAME": self.name, **environment}
-        self._port = f"port{number}"
+        # The same again after each boot, or the others would look for the old one for a while.
+        self._port, self._hardware = f"port{number}", f"02:00:00:00:00:{number:02x}"
         self._init: subprocess.Popen[str] | None = None
         self.pid = 0  # of its first process, as this machine counts; 0 while it does not run
         for path in (self.home, self.ray):
@@ -68,7 +69,8 @@ class Host:
             self._init.wait()
             raise RuntimeError(f"{self.name} does not boot; this sandbox lacks a kind of namespace or mount")
         self.pid = psutil.Process(self._init.pid).children()[0].pid
-        _ip("link", "add", self._port, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
+        peer = ("name", "eth0", "address", self._hardware, "netns", str(self.pid))
+        _ip("link", "add", self._port, "type", "veth", "peer", *peer)
         _ip("link", "set", self._port, "master", "switch", "up")
         self.run(["ip", "address", "add", f"{self.address}/24", "dev", "eth0"])
         self.run(["ip", "link", "set", "eth0", "up"])
