@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +26,6 @@ from tests.bench.hosts.cluster import (
     serve,
     start_head,
     start_ray,
-    stop_ray,
     url,
 )
 from tests.eventually import eventually
@@ -62,6 +60,9 @@ class Stage(NamedTuple):
     def places(self, role: str) -> list[Host]:
         """The host of each replica of a role."""
         return [host for host in self.hosts for _ in host.processes(ROLES[role])]
+
+    def pids(self, role: str) -> set[int]:
+        return {pid for host in self.hosts for pid in host.pids(ROLES[role])}
 
     def is_whole(self) -> bool:
         """Whether every replica runs, and every proxy is healthy."""
@@ -163,7 +164,7 @@ def test_replicas_are_apart_and_every_proxy_answers_alike(stage: Stage, referenc
 def test_a_deployment_again_under_load_cuts_and_refuses_nothing(
     stage: Stage, reference: list[str], pool: ThreadPoolExecutor
 ) -> None:
-    before = {process.pid for host in stage.hosts for process in host.processes(ROLES["verifier"])}
+    before = stage.pids("verifier")
     deploying = pool.submit(serve, stage.hosts[0], stage.config)
     rounds = 0
     while not deploying.done():
@@ -172,7 +173,7 @@ def test_a_deployment_again_under_load_cuts_and_refuses_nothing(
     assert "ready" in deploying.result()
     assert rounds
     eventually(stage.is_whole, "the old replicas have ended", PATIENCE)
-    assert not before & {process.pid for host in stage.hosts for process in host.processes(ROLES["verifier"])}
+    assert not before & stage.pids("verifier")
     assert len(set(stage.places("verifier"))) == 2
 
 
@@ -192,8 +193,8 @@ def test_a_dead_proxy_is_not_asked_and_replaced(stage: Stage, reference: list[st
     [dead] = stage.hosts[1].signal(ROLES["proxy"])
     for _ in range(3):
         assert [Answer(stage.balanced, seed).read() for seed in range(CONCURRENCY)] == reference
-    eventually(lambda: is_healthy(stage.hosts[1]), "a new proxy", PATIENCE)
-    assert dead not in [process.pid for process in stage.hosts[1].processes(ROLES["proxy"])]
+    eventually(stage.is_whole, "a new proxy", PATIENCE)
+    assert dead not in stage.hosts[1].pids(ROLES["proxy"])
 
 
 def test_a_silent_host_is_given_up(stage: Stage, reference: list[str]) -> None:
@@ -206,14 +207,18 @@ def test_a_silent_host_is_given_up(stage: Stage, reference: list[str]) -> None:
 
 
 def test_the_head_is_lost_and_comes_back(stage: Stage, reference: list[str], pool: ThreadPoolExecutor) -> None:
-    """First its GCS alone, then all of it, while others answer. Afterwards there is a whole service, and it deploys."""
+    """Its GCS dies, and all of the host with it, then the host itself, while the others answer."""
     head, *others = stage.hosts
     answers = Answers(list(map(url, others)), pool)
-    head.signal(ROLES["gcs"], signal.SIGKILL)
+    [gcs] = head.signal(ROLES["gcs"])
     assert answers.texts() == reference
+    eventually(lambda: gcs not in head.pids(ROLES["gcs"]) and stage.is_whole(), "a new GCS", PATIENCE)
+
     answers = Answers(list(map(url, others)), pool)
-    stop_ray(head)
+    head.kill()
     assert answers.texts() == reference
+    assert [Answer(stage.balanced, seed).read() for seed in range(CONCURRENCY)] == reference
+    head.boot()
     start_head(head, redis=stage.redis)
     eventually(stage.is_whole, "the head serves again", PATIENCE)
     assert [Answer(url(host), 1).read() for host in stage.hosts] == [reference[1]] * 3

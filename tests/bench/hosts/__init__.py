@@ -103,6 +103,10 @@ class Host:
             process for process in psutil.process_iter() if _namespace(process.pid) == own and pattern in _line(process)
         ]
 
+    def pids(self, pattern: str = "") -> list[int]:
+        """Their ids, as this machine counts."""
+        return [process.pid for process in self.processes(pattern)]
+
     def signal(self, pattern: str, number: signal.Signals = signal.SIGKILL) -> list[int]:
         """Send a signal to the processes that match; their ids."""
         processes = self.processes(pattern)
