@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.bench import hosts as module
 from tests.bench.hosts import COMMANDS, ROOT, Host, three_hosts
 from tests.bench.hosts.cluster import documented
 from tests.eventually import eventually
@@ -127,11 +126,11 @@ with three_hosts(Path({str(tmp_path)!r})) as hosts:
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(RuntimeError, match="as root"), three_hosts(tmp_path):
         pass
-    monkeypatch.setattr(module.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(module.shutil, "which", lambda command: None if command == "ip" else command)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda command: None if command == "ip" else command)
     with pytest.raises(RuntimeError, match="no ip here: install iproute2"), three_hosts(tmp_path):
         pass
 
