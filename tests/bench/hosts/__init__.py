@@ -82,8 +82,11 @@ class Host:
         return subprocess.Popen(inside, env=environment, text=True, **options)
 
     def run(self, command: Sequence[str | Path], timeout: float = PATIENCE, **options: Any) -> str:
-        """The output of a command on the host, stderr included. Raises `RuntimeError` with it if the command fails."""
-        process = self.popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+        """The output of a command on the host, with stderr if `options` do not say otherwise.
+
+        Raises `RuntimeError` with it if the command fails, or takes too long.
+        """
+        process = self.popen(command, **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options})
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
