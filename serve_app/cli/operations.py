@@ -74,9 +74,10 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
 def scale(replicas: Replicas, address: Address = None) -> None:
     """Set how many replicas the draft pool of a task has, or `target`, `router` or `ingress`, while they serve.
 
-    Nothing else restarts, and no answer is cut off: a replica that is to go ends its sessions first, for 60 s at most.
-    0 replicas of a pool stop drafting for its task; its answers stay the same and take longer. Parts that Serve scales
-    (`autoscaling`) are refused. The numbers hold until the service is deployed again, with those of its configuration.
+    Nothing else restarts, and no answer is cut off: a replica that is to go ends its sessions first, for 60 s at most,
+    one of the ingress for 10 minutes. 0 replicas of a pool stop drafting for its task; its answers stay the same and
+    take longer. Parts that Serve scales (`autoscaling`) are refused. The numbers hold until the service is deployed
+    again, with those of its configuration.
 
     Example: `taskspec scale general=2`
 

@@ -24,6 +24,7 @@ from serve_app.deployments.deploy.nodes import Cluster
 from serve_app.deployments.deploy.rollout import Rollout
 from serve_app.deployments.models.served_models import ServedModels
 
+ANSWER_SECONDS = 600.0  # longer than an answer takes: one that an ingress replica leaves is cut
 ALONE = Cluster()  # no nodes to keep replicas apart on
 
 
@@ -46,6 +47,7 @@ def core_application(served: ServedModels, cluster: Cluster = ALONE) -> Applicat
         SpeculativeIngress,
         config.ingress.actors,
         max_ongoing_requests=config.ingress_requests,
+        drain_seconds=ANSWER_SECONDS,
         environment={} if config.ingress.keys is None else {KEYED: "1"},
         **cluster.apart(SpeculativeIngress.__name__, config.ingress.actors),
     )

@@ -21,7 +21,7 @@ from serve_app.deployments.actors.task_router import TaskRouter
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.ray_private import setup_hook
 
-DRAIN_SECONDS = 60.0  # longer than a generation takes, so that downscaling cuts none off
+DRAIN_SECONDS = 60.0  # longer than most sessions last; others go on at another replica
 HEALTH_SECONDS = 1.0  # Serve replaces a replica after three failed checks in a row
 QUIET = {"enable_access_log": False}  # an access log writes a line per request and call, on the path of the request
 # Models compute on threads of their own, so nothing blocks a replica's event loop, and calls need no second loop on
@@ -69,15 +69,21 @@ def target(application: Application, name: str, route: str | None, *parts: Actor
 
 
 def deployment(
-    cls: Callable[..., Any], actors: Actors, environment: Mapping[str, str] = MappingProxyType({}), **options: Any
+    cls: Callable[..., Any],
+    actors: Actors,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    drain_seconds: float = DRAIN_SECONDS,
+    **options: Any,
 ) -> serve.Deployment:
-    """A deployment with these replicas, as every part of a service has it."""
+    """A deployment with these replicas, as every part of a service has it. A replica that is to go ends its sessions
+    first, for at most `drain_seconds`.
+    """
     scale: dict[str, Any] = {"num_replicas": actors.replicas}
     if actors.autoscaling is not None:
         scale = {"num_replicas": None, "autoscaling_config": actors.autoscaling}
     undecorated = cast(serve.Deployment, serve.deployment(cls))
     return undecorated.options(
-        graceful_shutdown_timeout_s=DRAIN_SECONDS,
+        graceful_shutdown_timeout_s=drain_seconds,
         health_check_period_s=HEALTH_SECONDS,
         logging_config=QUIET,
         ray_actor_options={

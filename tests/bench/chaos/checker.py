@@ -6,7 +6,7 @@ It knows neither the service nor the clients' code: it reads their notes. The ru
     whole       an answer that ends has every token once, in order, and the text of the reference
     ending      its finish reason and usage are the reference's, and each attempt says them once
     silence     nothing comes behind [DONE], or behind the end of an attempt
-    word        what is not answered is refused or ended with an error in OpenAI's form; 503 and 429 say when to return
+    word        what is not answered is refused or ended with an error in OpenAI's form, and refusals say when to return
     continued   an answer that was cut goes on where it was, with nothing twice
     hang        no attempt is without a byte for longer than `PATIENCE`, and every attempt ends
     released    the service holds no more sessions than there are clients that wait, or did a moment ago
@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 from tests.bench.chaos.history import Entry, Reference
 
 PATIENCE = 30.0  # seconds; a stream has a comment after every 10 s of silence
+REFUSALS = (429, 502, 503, 504)
 RELEASE = 5.0  # seconds after a client has gone in which its session must end
 
 Rule = Literal["prefix", "whole", "ending", "silence", "word", "continued", "hang", "released"]
@@ -154,7 +155,7 @@ class RequestCheck:
         error = body.get("error")
         if not isinstance(error, dict) or not error.get("message") or not error.get("type"):
             self._broken("word", at, f"an error of {status} that says nothing: {str(body)[:80]}")
-        elif status in (503, 429) and not body.get("retry_after"):
+        elif status in REFUSALS and not body.get("retry_after"):
             self._broken("word", at, f"a {status} without Retry-After")
         elif 400 <= status < 500 and status != 429:
             self._broken("word", at, f"a sound request was answered {status}: {error['message']}")
@@ -192,7 +193,7 @@ class RequestCheck:
                 self.request.outcome = "cancelled"
             case "refused":
                 self.request.outcome = "refused"
-                if status not in (503, 429):
+                if status not in REFUSALS:
                     self._broken("word", entry.at, f"refused with {status}")
             case "closed" if done:
                 self._broken("silence", entry.at, "it ended with [DONE] and the client did not see that")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import httpx2 as httpx
 
-from tests.bench.chaos.checker import PATIENCE
+from tests.bench.chaos.checker import PATIENCE, REFUSALS
 from tests.bench.chaos.history import Entry, Kind, Reference
 
 GIVES_UP = 120.0  # seconds without a new token, after which a client asks no more
@@ -152,7 +152,7 @@ class Clients:
         retry_after = response.headers.get("retry-after")
         self._note(asking, "event", json.dumps({**body, "retry_after": retry_after}))
         asking.retry_after = min(float(retry_after or PAUSE), LONGEST_PAUSE)
-        return "refused" if response.status_code in (429, 503) else "closed: not answered"
+        return "refused" if response.status_code in REFUSALS else "closed: not answered"
 
     async def _read(self, asking: _Asking, lines: AsyncIterator[str]) -> str:
         """Read on to the end, whatever comes behind [DONE]."""

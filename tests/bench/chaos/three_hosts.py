@@ -20,12 +20,9 @@ from tests.bench.hosts.cluster import (
     ROLES,
     balancer,
     environment,
-    join,
     redis,
     serve,
-    start_head,
     start_ray,
-    stop_ray,
 )
 
 TRACES = "traces"  # the directory of the recorded answers
@@ -48,7 +45,7 @@ class Cluster:
 
     def __init__(self, hosts: Sequence[Host], directory: Path, state: str, url: str) -> None:
         self.hosts, self.url = hosts, url
-        self._directory, self._state = directory, state
+        self._directory = directory
         self._config = directory / "chaos.yaml"
         self._rng = random.Random(0)
         self._config.write_text(TARGET + CONFIG.format(directory=directory, traces=TRACES))
@@ -95,7 +92,7 @@ class Cluster:
             *self.operations(),
             Fault("scale to 0", lambda: self._at("scale", "general=0"), lambda: self._at("scale", "general=1")),
             Fault("hostile draft", lambda: self._hostile("on"), lambda: self._hostile("off")),
-            Fault("kill gcs", lambda: head.signal(ROLES["gcs"]), self._restart_head),
+            Fault("kill gcs", lambda: head.signal(ROLES["gcs"])),
             stopped("gcs", head),
             Fault(
                 "disk of the traces full", lambda: head.fill(traces), lambda: head.run(["rm", "-f", traces / "full"])
@@ -104,12 +101,8 @@ class Cluster:
         ]
 
     def _faults_of(self, host: Host) -> list[Fault]:
-        def rejoin() -> None:
-            stop_ray(host)
-            join(host, self.hosts[0])
-
         return [
-            Fault(f"kill raylet of {host.name}", lambda: host.signal(ROLES["raylet"]), rejoin),
+            Fault(f"kill raylet of {host.name}", lambda: host.signal(ROLES["raylet"])),
             stopped("raylet", host),
             Fault(f"link of {host.name} down", host.link_down, host.link_up),
         ]
@@ -126,10 +119,6 @@ class Cluster:
     def _hostile(self, switch: str) -> str:
         command = [sys.executable, "-m", "tests.bench.chaos.hostile", str(self._config), switch]
         return self.hosts[0].run(command)
-
-    def _restart_head(self) -> None:
-        stop_ray(self.hosts[0])
-        start_head(self.hosts[0], redis=self._state)
 
 
 def stopped(role: str, host: Host) -> Fault:

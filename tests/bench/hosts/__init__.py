@@ -50,8 +50,10 @@ class Host:
         self.name, self.address = f"host{number}", f"{NETWORK}.{number}"
         self.home, self.ray = directory / self.name / "home", directory / self.name / "ray"
         self.environment = {"HOME": str(self.home), "HOSTNAME": self.name, **environment}
-        self._port = f"port{number}"
+        # The same again after each boot, or the others would look for the old one for a while.
+        self._port, self._hardware = f"port{number}", f"02:00:00:00:00:{number:02x}"
         self._init: subprocess.Popen[str] | None = None
+        self.pid = 0  # of its first process, as this machine counts; 0 while it does not run
         for path in (self.home, self.ray):
             path.mkdir(parents=True)
 
@@ -66,16 +68,12 @@ class Host:
         if self._init.stdout.readline() != "booted\n":
             self._init.wait()
             raise RuntimeError(f"{self.name} does not boot; this sandbox lacks a kind of namespace or mount")
-        _ip("link", "add", self._port, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
+        self.pid = psutil.Process(self._init.pid).children()[0].pid
+        peer = ("name", "eth0", "address", self._hardware, "netns", str(self.pid))
+        _ip("link", "add", self._port, "type", "veth", "peer", *peer)
         _ip("link", "set", self._port, "master", "switch", "up")
         self.run(["ip", "address", "add", f"{self.address}/24", "dev", "eth0"])
         self.run(["ip", "link", "set", "eth0", "up"])
-
-    @property
-    def pid(self) -> int:
-        """Of its first process, as this machine counts."""
-        assert self._init is not None, f"{self.name} does not run"
-        return psutil.Process(self._init.pid).children()[0].pid
 
     def popen(self, command: Sequence[str | Path], **options: Any) -> subprocess.Popen[str]:
         """Start a command on the host; `options` are those of `subprocess.Popen`."""
@@ -84,8 +82,11 @@ class Host:
         return subprocess.Popen(inside, env=environment, text=True, **options)
 
     def run(self, command: Sequence[str | Path], timeout: float = PATIENCE, **options: Any) -> str:
-        """The output of a command on the host, stderr included. Raises `RuntimeError` with it if the command fails."""
-        process = self.popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+        """The output of a command on the host, with stderr if `options` do not say otherwise.
+
+        Raises `RuntimeError` with it if the command fails, or takes too long.
+        """
+        process = self.popen(command, **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options})
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -97,8 +98,17 @@ class Host:
         return output
 
     def processes(self, pattern: str = "") -> list[psutil.Process]:
-        """Those of the host whose command line contains `pattern`."""
-        return [process for process in psutil.process_iter() if self._owns(process) and pattern in _line(process)]
+        """Those of the host whose command line contains `pattern`; none of a host that does not run."""
+        if not self.pid:
+            return []
+        own = _namespace(self.pid)
+        return [
+            process for process in psutil.process_iter() if _namespace(process.pid) == own and pattern in _line(process)
+        ]
+
+    def pids(self, pattern: str = "") -> list[int]:
+        """Their ids, as this machine counts."""
+        return [process.pid for process in self.processes(pattern)]
 
     def signal(self, pattern: str, number: signal.Signals = signal.SIGKILL) -> list[int]:
         """Send a signal to the processes that match; their ids."""
@@ -129,15 +139,9 @@ class Host:
         if self._init is not None:
             self._init.kill()  # its child, which is the first process, dies with it, and all others with that
             self._init.wait()
-            self._init = None
+            self._init, self.pid = None, 0
             while _link_exists(self._port):  # the kernel removes a namespace a moment later
                 _ip("link", "delete", self._port, check=False)
-
-    def _owns(self, process: psutil.Process) -> bool:
-        try:
-            return _namespace(process.pid) == _namespace(self.pid)
-        except OSError:  # it has ended
-            return False
 
 
 @contextmanager
@@ -195,8 +199,12 @@ def _link_exists(name: str) -> bool:
     return Path("/proc/thread-self/net/dev").read_text().find(f" {name}:") >= 0
 
 
-def _namespace(pid: int) -> Path:
-    return Path(f"/proc/{pid}/ns/pid").readlink()
+def _namespace(pid: int) -> Path | None:
+    """That of the ids of a process, None of one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/ns/pid").readlink()
+    except OSError:
+        return None
 
 
 def _line(process: psutil.Process) -> str:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench.hosts import GATEWAY, ROOT, Host
+from tests.eventually import eventually
 
 GCS_PORT = 6379
 REDIS_PORT = 6380
@@ -28,6 +29,7 @@ ROLES = {
     "router": ":TaskRouter",
     "rollout": ":Rollout",
 }
+_SUPERVISOR = 'while :; do "$@" >> "$0" 2>&1; ray stop --force > /dev/null; sleep 1; done'
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -56,7 +58,7 @@ def start_ray(hosts: Sequence[Host], labels: Mapping[str, str] | None = None, re
 
 
 def start_head(host: Host, labels: Mapping[str, str] | None = None, redis: str | None = None) -> None:
-    """Also where one has run before: with the same Redis it is the head of the same cluster."""
+    """Make the host the head of a cluster: with a Redis that has been another head's, of the same cluster."""
     variables = {} if redis is None else {"RAY_REDIS_ADDRESS": redis}
     _start(host, ["--head", f"--port={GCS_PORT}", "--include-dashboard=false"], labels, variables)
 
@@ -64,11 +66,6 @@ def start_head(host: Host, labels: Mapping[str, str] | None = None, redis: str |
 def join(host: Host, head: Host, labels: Mapping[str, str] | None = None) -> None:
     """Make the host a node of the cluster."""
     _start(host, [f"--address={head.address}:{GCS_PORT}"], labels, {})
-
-
-def stop_ray(host: Host) -> None:
-    """End every process of Ray on the host, as an operator does before a head is started again."""
-    host.run(["ray", "stop", "--force"])
 
 
 def serve(host: Host, config: Path, *options: str) -> str:
@@ -121,7 +118,11 @@ def _beside(command: Sequence[str], log: Path) -> Iterator[None]:
 
 
 def _start(host: Host, options: Sequence[str], labels: Mapping[str, str] | None, variables: Mapping[str, str]) -> None:
+    """Start Ray under a supervisor, which starts it again whenever a part of it has died; return when it runs."""
     named = ",".join(f"{name}={value}" for name, value in (labels or {}).items())
-    command = ["ray", "start", "--disable-usage-stats", f"--node-ip-address={host.address}", *options]
+    command = ["ray", "start", "--block", "--disable-usage-stats", f"--node-ip-address={host.address}", *options]
     command += ["--num-cpus=2", "--object-store-memory=80000000", *([f"--labels={named}"] if named else [])]
-    host.run(command, env=variables)
+    log = host.home / "ray.log"
+    log.write_text("")
+    host.popen(["sh", "-c", _SUPERVISOR, log, *command], env=variables)
+    eventually(lambda: "Ray runtime started" in log.read_text(), f"Ray on {host.name}", seen=log.read_text)
