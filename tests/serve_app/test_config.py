@@ -128,7 +128,7 @@ def test_on_a_machine_that_stands_for_all_kinds_of_node_no_part_asks_for_a_kind(
     config = load_config("llama2-13b")
     assert config.target.actors.label_selector == {"role": "verifier"}
     anywhere = config.anywhere()
-    parts = [anywhere.target, anywhere.ingress, anywhere.router, anywhere.draft, *anywhere.pools.values()]
+    parts: list[Any] = [anywhere.target, anywhere.ingress, anywhere.router, anywhere.draft, *anywhere.pools.values()]
     assert not any(part.actors.label_selector for part in parts)
     assert anywhere.target.actors.autoscaling == config.target.actors.autoscaling
 
