@@ -20,11 +20,14 @@ from core.errors import TaskSpecError
 
 READ_TIMEOUT = 120.0  # seconds without a byte
 CONNECT_TIMEOUT = 10.0  # seconds
-CONTINUED_FOR = 60.0  # seconds after its last chunk in which a cut answer is asked for again
+CONTINUED_FOR = 60.0  # seconds from a cut in which the rest is asked for again
+LONGEST_SILENCE = 30.0  # seconds without a byte after which an answer counts as cut; a service comments every 10 s
 PAUSES = (0.1, 2.0)  # seconds before the first time, and before each later one at most
 LONGEST_QUOTE = 500  # characters of a response that is not JSON
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TEXTS = ("reasoning_content", "reasoning", "content")  # the fields of a delta with text, in the order of the answer
+
+_LATER = frozenset({429, 500, 502, 503, 504})  # statuses of a server that may answer later
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -132,46 +135,48 @@ class Client:
         """Stream a chat completion; `stream` and its options are added to the body. Raises `BadAnswer`."""
         answer = Answer()
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
-        pause, last = PAUSES
+        pause, until = PAUSES[0], None
         while True:
+            length = len(answer.tokens)
             try:
                 await self._stream(_continued(body, answer), answer, on_chunk)
             except BadAnswer as error:
-                if not (_is_cut(error) and self._can_go_on(answer)):
+                if not (_is_cut(error) and answer.tokens and answer.seed is not None):
+                    raise
+                if until is None or len(answer.tokens) > length:
+                    pause, until = PAUSES[0], self._clock() + CONTINUED_FOR
+                elif self._clock() >= until:
                     raise
             else:
                 return answer
             answer.cuts += 1
             await asyncio.sleep(pause)
-            pause = min(2 * pause, last)
-
-    def _can_go_on(self, answer: Answer) -> bool:
-        """Only a server that names the seed knows how to continue; others would begin again."""
-        has_begun = bool(answer.tokens) and answer.seed is not None
-        return has_begun and self._clock() < answer.arrivals[-1] + CONTINUED_FOR
+            pause = min(2 * pause, PAUSES[1])
 
     async def _stream(self, body: dict[str, Any], answer: Answer, on_chunk: OnChunk | None) -> None:
         try:
-            async with aclosing(self._chunks(body)) as chunks:
+            async with aclosing(self._chunks(body, answer)) as chunks:
                 async for chunk in chunks:
                     self._add(answer, chunk, on_chunk)
         except httpx.RequestError as error:
             raise _failed(error) from error
 
-    async def _chunks(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async def _chunks(self, body: dict[str, Any], answer: Answer) -> AsyncGenerator[dict[str, Any], None]:
         async with self._http.stream("POST", "/chat/completions", json=body) as response:
             if response.status_code != httpx.codes.OK:
                 raise self._refusal(response.status_code, await response.aread())
-            async for line in response.aiter_lines():
-                if not line.startswith("data:"):  # blank lines, comments, other fields
-                    continue
-                data = line.removeprefix("data:").strip()
-                if data == "[DONE]":
-                    return
-                try:
-                    yield _decode(data)
-                except msgspec.DecodeError as error:
-                    raise BadAnswer(f"the service sent an event that is not JSON: {data[:LONGEST_QUOTE]}") from error
+            async with aclosing(_lines(response, answer)) as lines:
+                async for line in lines:
+                    if not line.startswith(b"data:"):  # blank lines, comments, other fields
+                        continue
+                    data = line.removeprefix(b"data:").strip()
+                    if data == b"[DONE]":
+                        return
+                    try:
+                        yield _decode(data)
+                    except msgspec.DecodeError as error:
+                        quote = data.decode(errors="replace")[:LONGEST_QUOTE]
+                        raise BadAnswer(f"the service sent an event that is not JSON: {quote}") from error
         raise CutAnswer("the service broke off an answer")
 
     def _add(self, answer: Answer, chunk: dict[str, Any], on_chunk: OnChunk | None) -> None:
@@ -207,6 +212,27 @@ class Client:
         return BadAnswer(f"the service answered {status}: {quote.strip() or 'nothing more'}", status)
 
 
+async def _lines(response: httpx.Response, answer: Answer) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream, which end with a line feed alone: texts may have other ends of lines in them.
+
+    A service that names the seed also comments on its silences, so one that says nothing at all is gone.
+    """
+    parts, buffered, has_begun = response.aiter_bytes(), b"", False
+    while True:
+        comments = has_begun and answer.seed is not None
+        try:
+            async with asyncio.timeout(LONGEST_SILENCE if comments else None):
+                part = await anext(parts, b"")
+        except TimeoutError:
+            raise CutAnswer(f"the service has said nothing for {LONGEST_SILENCE:.0f} s") from None
+        if not part:
+            return
+        has_begun = True
+        *lines, buffered = (buffered + part).split(b"\n")
+        for line in lines:
+            yield line
+
+
 def _continued(body: dict[str, Any], answer: Answer) -> dict[str, Any]:
     """The request for what is missing of its answer."""
     return {**body, "seed": answer.seed, "continue_from": answer.tokens} if answer.tokens else body
@@ -214,7 +240,7 @@ def _continued(body: dict[str, Any], answer: Answer) -> dict[str, Any]:
 
 def _is_cut(error: BadAnswer) -> bool:
     """Whether the server may have the rest, now or soon."""
-    return isinstance(error, Unreachable | CutAnswer) or (error.status or 0) >= httpx.codes.INTERNAL_SERVER_ERROR
+    return isinstance(error, Unreachable | CutAnswer) or error.status in _LATER
 
 
 def _failed(error: httpx.RequestError) -> Unreachable:
@@ -224,7 +250,7 @@ def _failed(error: httpx.RequestError) -> Unreachable:
 def _failure(chunk: dict[str, Any]) -> BadAnswer:
     """What the server says in place of the rest of an answer."""
     message, error = f"the service failed while answering: {_message(chunk)}", chunk["error"]
-    return (CutAnswer if isinstance(error, dict) and error.get("type") == "server_error" else BadAnswer)(message)
+    return (CutAnswer if isinstance(error, dict) and error.get("code") == "overloaded" else BadAnswer)(message)
 
 
 def _message(body: dict[str, Any]) -> str:

@@ -18,15 +18,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS, Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from serve_app.access.request_ids import number
+from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
+from serve_app.http.errors import FULL, QUEUE
 from serve_app.http.service import Overloaded
 
 CALLBACK = f"{__name__}:middlewares"
 ROUTES = "/-/routes"
 API = "/v1/"
-REPEATED_FOR = 0.25  # seconds in which a full ingress is not asked again; its queue has work for longer
-FULL = "every verifier is busy and its queue is full"
+REPEATED_FOR = 0.25  # seconds in which a full ingress is not asked again; most queues have work for longer
+FULL_QUEUE = "every verifier is busy and its queue is full"
 NOBODY = "no replica of the ingress answered this request: it has died, or none runs; send the request again"
 HEADER_BYTES_READ = 1 << 17  # twice what the ingress takes, so that it refuses most in its own words
 
@@ -34,7 +35,7 @@ HEADER_BYTES_READ = 1 << 17  # twice what the ingress takes, so that it refuses 
 def middlewares() -> list[Middleware]:
     """Serve calls this in every proxy, before it starts the server there, whose protocol it leaves to uvicorn."""
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{Http.__name__}"
-    return [Middleware(Numbering), Middleware(Shedding), Middleware(Wording)]
+    return [Middleware(Wording), Middleware(Shedding), Middleware(Numbering)]  # from the inside out
 
 
 class Http(H11Protocol):
@@ -66,15 +67,16 @@ class Numbering:
 
 
 class Shedding:
-    """ASGI middleware that repeats the last refusal of an ingress for a moment.
+    """ASGI middleware that repeats, for a moment, that the queue of an ingress is full.
 
-    To pass a request on and have it refused takes proxy and ingress 24 ms of CPU time, which the answers need.
+    To pass a request on and have it refused takes proxy and ingress 24 ms of CPU time, which the answers need. Of
+    several ingress replicas one speaks for all: Serve gives a request to the one that has fewest.
     """
 
     def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._clock = clock
-        self._refusal = Overloaded(FULL)
+        self._retry_after_s = 1
         self._until = clock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,23 +84,27 @@ class Shedding:
             await self._app(scope, receive, send)
             return
         if self._clock() < self._until:
-            await error_response(self._refusal, scope["path"])(scope, receive, send)
+            wait = self._retry_after_s
+            refusal = Overloaded(f"{FULL_QUEUE}; try again in {wait} s", retry_after_s=wait, queue_full=True)
+            await _answer(refusal, scope, receive, send)
             return
 
         async def send_noted(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 503:
-                retry_after_s = int(Headers(raw=message["headers"]).get("retry-after", "1"))
-                self._refusal = Overloaded(f"{FULL}; try again in {retry_after_s} s", retry_after_s=retry_after_s)
-                self._until = self._clock() + REPEATED_FOR
+            if message["type"] == "http.response.start":
+                headers = Headers(raw=message["headers"])
+                if headers.get(QUEUE) == FULL:
+                    self._retry_after_s = int(headers["retry-after"])
+                    self._until = self._clock() + REPEATED_FOR
             await send(message)
 
         await self._app(scope, receive, send_noted)
 
 
 class Wording:
-    """ASGI middleware that answers for an ingress which could not: with a 503 in the form of the protocol.
+    """ASGI middleware that answers for an ingress which could not: with a 502 in the form of the protocol.
 
-    Of an ingress that has died before it answered a proxy says nothing, and of one that is not there a line of text.
+    Of an ingress that has died before it answered a proxy says nothing, and of one that is not there a line of text. A
+    balancer may send the request to another proxy.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -118,7 +124,12 @@ class Wording:
 
         await self._app(scope, receive, send_answer)
         if not answered:
-            await error_response(Overloaded(NOBODY), scope["path"])(scope, receive, send)
+            await _answer(Overloaded(NOBODY, status=502), scope, receive, send)
+
+
+async def _answer(error: Overloaded, scope: Scope, receive: Receive, send: Send) -> None:
+    """In the form of the protocol, with the id of the request as every response has it."""
+    await error_response(error, scope["path"], {HEADER.decode(): number(scope)})(scope, receive, send)
 
 
 def _is_of_proxy(start: Message) -> bool:

@@ -61,7 +61,7 @@ class Batch:
     @property
     def predicted(self) -> bool:
         """Whether the client said what it expects the answer to be."""
-        return any(request.prediction for request in self.requests)
+        return self.received is None and any(request.prediction for request in self.requests)
 
     def in_its_fields(self, error: Exception) -> Exception:
         """The same error, about the client's field."""

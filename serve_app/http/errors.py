@@ -16,6 +16,7 @@ from serve_app.http.service import Overloaded
 
 Place = tuple[str | int, ...]  # the fields and indices that lead to a value of a body
 
+QUEUE, FULL = "X-Queue", "full"  # a header of refusals, and its value, by which proxies know those that they may repeat
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _OWN = frozenset({"core", "serve_app"})  # packages
 
@@ -46,8 +47,9 @@ def failure_of(error: Exception) -> Failure:
         case InvalidRequest():
             return _failure(error.status, str(error), error.field, error.code)
         case Overloaded():
-            failure = _failure(error.status, str(error), None, "overloaded")
-            return failure._replace(headers={"Retry-After": str(error.retry_after_s)})
+            failure = _failure(error.status, str(error), None, error.code)
+            full = {QUEUE: FULL} if error.queue_full else {}
+            return failure._replace(headers={"Retry-After": str(error.retry_after_s), **full})
         case HTTPException(__cause__=InvalidRequest() as fault):  # FastAPI's of what reading the body raised
             return failure_of(fault)
         case HTTPException():

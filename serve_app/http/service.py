@@ -14,12 +14,26 @@ from serve_app.config import Aliases
 
 
 class Overloaded(TaskSpecError):
-    """The service cannot take the request now; becomes `status` with a Retry-After of `retry_after_s` seconds."""
+    """The service cannot take the request now; becomes `status` with a Retry-After of `retry_after_s` seconds.
 
-    def __init__(self, message: str, *, status: int = 503, retry_after_s: int = 1) -> None:
+    `queue_full` tells proxies that the next request would be refused, too. By its `code` a client knows whether to ask
+    again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 503,
+        retry_after_s: int = 1,
+        queue_full: bool = False,
+        code: str = "overloaded",
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
+        self.queue_full = queue_full
+        self.code = code
 
 
 class Speculation(msgspec.Struct, frozen=True):

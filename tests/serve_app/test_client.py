@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from serve_app.http.service import Overloaded
 from tests.serve_app.cutting import Cutting
 from tests.serve_app.foreign import Foreign
 from tests.serve_app.live import live
-from tests.serve_app.scripted import ScriptedService
+from tests.serve_app.scripted import ScriptedService, tokens_of
 
 BODY = {"model": "org/toy", "messages": [{"role": "user", "content": "the answer"}]}
 
@@ -60,6 +61,38 @@ async def test_a_service_that_fails_for_a_while_is_asked_again() -> None:
         answer = await ask(url)
     assert answer.cuts == 3
     assert answer.finish_reason == "stop"
+
+
+async def test_an_answer_that_fell_silent_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "LONGEST_SILENCE", 0.2)
+    service = ScriptedService()
+    passes = 0
+
+    async def fall_silent() -> None:
+        nonlocal passes
+        passes += 1
+        if passes == 3:
+            await asyncio.Event().wait()
+
+    service.step = fall_silent
+    with live(create_app(service)) as url:
+        answer = await ask(url)
+        assert answer.cuts == 1
+        assert answer.same_as(await ask(url, seed=answer.seed))
+
+
+async def test_ends_of_lines_in_a_text_end_no_event() -> None:
+    text = "one\u2028two\x85three\rfour"
+    with live(create_app(ScriptedService(tokens_of(text)))) as url:
+        assert (await ask(url)).text == text
+
+
+async def test_a_failure_that_would_come_again_is_not_asked_again() -> None:
+    service = ScriptedService()
+    service.failure, service.fails_after = Overloaded("verifiers were lost", code="verifiers_lost"), 2
+    with live(create_app(service)) as url, pytest.raises(BadAnswer, match="verifiers were lost"):
+        await ask(url)
+    assert len(service.asked) == 1
 
 
 async def test_it_gives_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ class Admission:
         if self.waiting >= self._queue + max(0, self._places() - self.running):
             wait = self.wait_for_room()
             message = f"every verifier is busy and its queue is full; try again in {wait} s"
-            raise Overloaded(message, retry_after_s=wait)
+            raise Overloaded(message, retry_after_s=wait, queue_full=True)
         place = Place(self._clock)
         self._inside.add(place)
         try:

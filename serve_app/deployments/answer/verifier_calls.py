@@ -136,7 +136,8 @@ class VerifierCalls:
         if not replica_lost(error):
             raise without_traceback(error) from error
         if losses > MAX_LOSSES:
-            raise Overloaded("several verifiers were lost during this answer; try again later") from error
+            message = "several verifiers were lost during this answer, which may be the cause"
+            raise Overloaded(message, code="verifiers_lost") from error
         await asyncio.sleep(self._retry_after * 4 ** (losses - 1))
 
 
