@@ -45,7 +45,7 @@ def read(file: Path, service: Service) -> Recording:
     """Raises `ConfigError` for a line that cannot be read, which names it and its field."""
     recording = Recording()
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")  # texts may have other ends of lines in them
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from error
     asyncio.run(_read(lines, file, service, recording))

@@ -118,7 +118,10 @@ def _meaning(outcome: AuditOutcome) -> str:
             "None is different. Near-ties are what another machine or other kernels round otherwise; the machine that "
             "answered would show none with exact numerics."
         )
-    return "Every one is the target's own answer, token for token."
+    if not outcome.count("equal"):
+        return "Nothing could be audited."
+    skipped = " But for those that were skipped." if outcome.count("skipped") else ""
+    return "Every one is the target's own answer, token for token." + skipped
 
 
 def _plain(

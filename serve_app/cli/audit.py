@@ -61,8 +61,8 @@ def audit(
 
     Example: `taskspec audit answers.jsonl --config smollm2 --json`
 
-    Exit code 0 if none is different, near-ties included; 1 if one is, or one that was asked for is missing; 2 if a line
-    cannot be read, which the message names with its field; 130 after Ctrl-C, with what was audited by then.
+    Exit code 0 if none is different, near-ties included; 1 if one is, or is missing, or none could be audited; 2 if a
+    line cannot be read, which the message names with its field; 130 after Ctrl-C, with what was audited by then.
 
     With --json an object: `model`, `dtype`, `numerics`, `near_tie` (the widest gap of one), `stopped`, `tokens`
     (compared), `counts` by class, `notes`, and `answers`, a list of `name`, `class`, `tokens`, `complaint` (null, or
@@ -73,7 +73,8 @@ def audit(
     _print(outcome, as_json=as_json)
     if outcome.stopped:
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(FAILED if outcome.count("different") else 0)
+    nothing = not (outcome.count("equal") or outcome.count("near-tie"))
+    raise typer.Exit(FAILED if nothing or outcome.count("different") else 0)
 
 
 def _audited(recorded: Path | None, config: str, since: str, limit: int) -> AuditOutcome:

@@ -57,7 +57,7 @@ class Served:
 
     def sessions(self) -> int:
         parts = json.loads(self.taskspec("status", "--json"))["parts"]
-        return sum(part["sessions"] or 0 for part in parts if part["name"] == "target")
+        return sum(part["sessions"] for part in parts if part["name"] == "target")
 
     def processes(self, pattern: str = "") -> list[psutil.Process]:
         """Those of the service whose command line has `pattern`."""

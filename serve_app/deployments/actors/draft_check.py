@@ -54,7 +54,6 @@ class DraftCheck:
         draft = config.draft
         self._draft = draft.model_copy(update={"device": "cpu", "max_sessions": 1})
         self._target = config.target.model
-        self._num_valid = same_id_map(locate(config.target.model), locate(draft.model))
         self._watch = DecayWatch()
         self._records: dict[DraftKey, DraftRecord] = {}
         self._replayed_at: dict[DraftKey, float] = {}
@@ -119,13 +118,14 @@ class DraftCheck:
 
     def _forget_stale(self, now: float) -> None:
         for key in [key for key, at in self._replayed_at.items() if now - at > STALE]:
-            del self._records[key], self._replayed_at[key]
+            del self._records[key], self._replayed_at[key], self._totals[key], self._tasks[key]
             self._watch.forget(str(key))
+            self._metrics.forget(key)
 
     def _replayed(self, key: DraftKey, answers: Sequence[DraftedAnswer]) -> Turn:
         began, total = time.thread_time(), Agreement()
         model = self._loaded(answers[0].directory)
-        ids = drawable_ids(model.head_ids, self._num_valid)
+        ids = drawable_ids(model.head_ids, same_id_map(locate(self._target), locate(self._draft.model)))
         for answer in answers:
             result = agreement(model, ids, answer)
             self._watch.add(str(key), result)

@@ -24,8 +24,14 @@ class DecayMetrics:
         self._decayed = metrics.Gauge("taskspec_replay_decayed", tag_keys=_BY_DRAFT)
         self._exported: dict[DraftKey, Agreement] = {}
 
+    def forget(self, key: DraftKey) -> None:
+        """A draft that no longer serves has not decayed."""
+        self._exported.pop(key, None)
+        self._gap.set(0.0, _tags(key))
+        self._decayed.set(0.0, _tags(key))
+
     def export(self, totals: Mapping[DraftKey, Agreement], records: Mapping[DraftKey, DraftRecord]) -> None:
-        """Export what was counted since the last time; a draft that no longer serves has not decayed."""
+        """Export what was counted since the last time."""
         for key, total in totals.items():
             before = self._exported.get(key, Agreement())
             for name, counter in self._counters.items():

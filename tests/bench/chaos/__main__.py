@@ -42,7 +42,7 @@ def inflicted(chosen: argparse.Namespace) -> Outcome:
             60 * chosen.minutes,
             chosen.streams,
             chosen.seed,
-            running.key,
+            lambda: running.key,
         )
         return asyncio.run(run(plan, chosen.history))
 
@@ -56,7 +56,7 @@ def main() -> int:
     text = "\n".join([markdown(table), "", *(f"- {line}" for line in lines)]) + "\n"
     violations = [violation._asdict() for violation in verdict.violations]
     save(chosen, chosen.only or "faults", text, {"violations": violations, "audit": audit})
-    return 1 if violations or audit.get("different") else 0
+    return 1 if violations or audit.get("different") or not audit.get("equal") else 0
 
 
 def audited(history: Path) -> dict[str, int]:

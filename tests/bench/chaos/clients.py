@@ -55,7 +55,7 @@ class Clients:
         record: Callable[[Entry], None],
         clock: Callable[[], float],
         seed: int = 0,
-        key: str | None = None,
+        key: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._urls = urls
         self._questions = questions
@@ -65,8 +65,13 @@ class Clients:
         self._count = 0
         timeout = httpx.Timeout(PATIENCE + 10.0, connect=5.0)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)  # each attempt may go elsewhere
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._http = httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers, trust_env=False)
+        self._key = key
+        self._http = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        key = self._key()
+        return {} if key is None else {"Authorization": f"Bearer {key}"}
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -104,7 +109,7 @@ class Clients:
 
     async def _plain(self, question: Question) -> tuple[int, Reference]:
         body = {**question.body, "speculation": {"enabled": False}}
-        response = await self._http.post(f"{self._urls[0]}/v1/chat/completions", json=body)
+        response = await self._http.post(f"{self._urls[0]}/v1/chat/completions", json=body, headers=self._headers)
         response.raise_for_status()
         answer = response.json()
         choice, usage = answer["choices"][0], answer["usage"]
@@ -137,12 +142,15 @@ class Clients:
         options = {"stream": True, "stream_options": {"include_usage": True}}
         url = self._urls[(asking.number + asking.attempt) % len(self._urls)]
         async with self._http.stream(
-            "POST", f"{url}/v1/chat/completions", json={**asking.question.body, **options, **again}
+            "POST",
+            f"{url}/v1/chat/completions",
+            json={**asking.question.body, **options, **again},
+            headers=self._headers,
         ) as response:
             self._note(asking, "status", response.status_code)
             if response.status_code != httpx.codes.OK:
                 return await self._refusal(asking, response)
-            return await self._read(asking, response.aiter_lines())
+            return await self._read(asking, lines_of(response.aiter_bytes()))
 
     async def _refusal(self, asking: _Asking, response: httpx.Response) -> str:
         content = await response.aread()
@@ -180,3 +188,12 @@ class Clients:
 
     def _note(self, asking: _Asking, kind: Kind, value: object) -> None:
         self._record(Entry(self._clock(), kind, value, asking.number, asking.attempt))
+
+
+async def lines_of(parts: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """What ends with a line feed: texts may have other ends of lines in them."""
+    buffered = b""
+    async for part in parts:
+        *lines, buffered = (buffered + part).split(b"\n")
+        for line in lines:
+            yield line.decode()

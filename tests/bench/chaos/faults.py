@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tests.bench.chaos.history import Entry
 
 SECONDS = 5.0  # of a fault
+STARTS_WITHIN = 30.0  # seconds in which what runs a part is there, if it has been killed before
 
 
 class Fault(NamedTuple):
@@ -28,19 +30,33 @@ Signal = Callable[[str, signal.Signals], list[int]]
 """Sends a signal to what runs a role; the ids of the processes."""
 
 
-def process_faults(send: Signal, roles: Sequence[str], where: str = "") -> list[Fault]:
-    """kill -9 of each role, and SIGSTOP for a while; `where` tells one host from another."""
-    faults = []
-    for role in roles:
-        name = f"{role} {where}".strip()
-        faults.append(Fault(f"kill {name}", lambda role=role: send(role, signal.SIGKILL)))
-        stop = Fault(
-            f"stop {name}",
-            lambda role=role: send(role, signal.SIGSTOP),
-            lambda role=role: send(role, signal.SIGCONT),
-        )
-        faults.append(stop)
-    return faults
+def hit(send: Callable[[], list[int]], role: str, seconds: float = STARTS_WITHIN) -> list[int]:
+    """Send until a process has it, which may be starting. Raises `ProcessLookupError` if there is none in time."""
+    until = time.monotonic() + seconds
+    while not (pids := send()):
+        if time.monotonic() >= until:
+            raise ProcessLookupError(f"nothing runs the {role}")
+        time.sleep(0.5)
+    return pids
+
+
+def process_faults(send: Signal, roles: Sequence[str]) -> list[Fault]:
+    """kill -9 of each role, and SIGSTOP for a while."""
+    return [fault for role in roles for fault in (killed(send, role), stopped(send, role))]
+
+
+def killed(send: Signal, role: str, where: str = "") -> Fault:
+    """kill -9 of what runs a role; `where` tells one host from another."""
+    return Fault(f"kill {role}{where}", lambda: hit(lambda: send(role, signal.SIGKILL), role))
+
+
+def stopped(send: Signal, role: str, where: str = "") -> Fault:
+    """SIGSTOP for a while."""
+    return Fault(
+        f"stop {role}{where}",
+        lambda: hit(lambda: send(role, signal.SIGSTOP), role),
+        lambda: send(role, signal.SIGCONT),
+    )
 
 
 def in_turn(faults: Sequence[Fault], rng: random.Random) -> Iterator[Fault]:
@@ -63,7 +79,7 @@ async def inflict(
         try:
             await asyncio.to_thread(action)
         except Exception as error:  # noqa: BLE001 - of any kind: the run goes on and its table tells
-            name = f"{name}, which failed: {type(error).__name__}: {error}"
+            name = name and f"{name}, which failed: {type(error).__name__}: {error}"
         record(Entry(clock(), "fault", name))
 
     turns = in_turn(faults, random.Random(seed))

@@ -25,7 +25,7 @@ TEMPERATURES = (0.0, 0.7, 1.0)
 
 
 class Plan(NamedTuple):
-    """`urls` are addresses of the service, `held` counts the sessions that it holds."""
+    """`urls` are addresses of the service, `held` counts the sessions that it holds, `key` is the API key by now."""
 
     urls: Sequence[str]
     model: str
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     seconds: float
     streams: int
     seed: int = 0
-    key: str | None = None
+    key: Callable[[], str | None] = lambda: None
 
 
 class Outcome(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -57,10 +58,13 @@ def rows(entries: Sequence[Entry], verdict: Verdict) -> dict[str, Row]:
                 row.answers += 1
                 row.lost += request.outcome in ("failed", "unfinished") and request.ended < window.ended
                 row.pauses += [_longest(progress[request.number], window)] if request.number in progress else []
+        begun = defaultdict[int, bool](bool)
         for entry in entries:
+            if has_tokens(entry):
+                begun[entry.request] = True
             if entry.kind == "end" and window.began <= entry.at < window.ended:
-                row.refused += entry.value == "refused"
-                row.cut += entry.value == "closed"
+                row.refused += entry.value == "refused" or (entry.value == "closed" and not begun[entry.request])
+                row.cut += entry.value == "closed" and begun[entry.request]
         for violation in verdict.violations:
             if window.began <= violation.at < window.ended:
                 row.altered += violation.rule in _ALTERING
@@ -78,16 +82,24 @@ def markdown(table: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
+def has_tokens(entry: Entry) -> bool:
+    """Whether it is a chunk with tokens, or with the finish reason behind them."""
+    if entry.kind != "event" or entry.value == "[DONE]":
+        return False
+    choices = json.loads(str(entry.value)).get("choices") or ()
+    return any(choice["token_ids"] or choice["finish_reason"] for choice in choices)
+
+
 def _progress(entries: Iterable[Entry]) -> dict[int, list[float]]:
-    """When events of every request came."""
+    """When every request was first sent, and when its chunks came."""
     times: defaultdict[int, list[float]] = defaultdict(list)
     for entry in entries:
-        if entry.kind == "event":
+        if has_tokens(entry) or (entry.kind == "sent" and entry.request not in times):
             times[entry.request].append(entry.at)
     return times
 
 
 def _longest(times: Sequence[float], window: Window) -> float:
-    """The longest pause between two events that overlaps the window."""
+    """The longest wait for a chunk that overlaps the window."""
     pairs = itertools.pairwise(times)
     return max((end - begin for begin, end in pairs if begin < window.ended and end >= window.began), default=0.0)

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from core.bundle.store import Bundle, Winner, open_live, publish
 from core.draft_key import GENERAL
 from core.model_names import locate
-from tests.bench.chaos.faults import Fault, process_faults
+from tests.bench.chaos.faults import Fault, Signal, killed, process_faults, stopped
 from tests.bench.hosts import Host, three_hosts
 from tests.bench.hosts.cluster import (
     ROLES,
@@ -26,6 +27,7 @@ from tests.bench.hosts.cluster import (
 )
 
 TRACES = "traces"  # the directory of the recorded answers
+KEY_SEEN = 2.0  # seconds in which every ingress has read a changed file of keys
 PARTS = ("verifier", "draft", "router", "ingress", "proxy", "controller")
 TARGET = """
 name: chaos
@@ -49,7 +51,9 @@ class Cluster:
         self._config = directory / "chaos.yaml"
         self._rng = random.Random(0)
         self._config.write_text(TARGET + CONFIG.format(directory=directory, traces=TRACES))
-        self.key = self.taskspec("keys", "add", "clients", "--file", str(directory / "keys")).split()[-1]
+        self._keys = ("--file", str(directory / "keys"))
+        self._rotations = 0
+        self.key = self._add_key()
         self.versions = bundles(directory / "bundles")
         start_ray(hosts, redis=state)
         serve(hosts[0], self._config)
@@ -59,7 +63,7 @@ class Cluster:
 
     def sessions(self) -> int:
         parts = json.loads(self.taskspec("status", "--json", "--address", "auto"))["parts"]
-        return sum(part["sessions"] or 0 for part in parts if part["name"] == "target")
+        return sum(part["sessions"] for part in parts if part["name"] == "target")
 
     def send(self, role: str, number: signal.Signals) -> list[int]:
         """To the processes of a part on one of the hosts that run it, or on all if it lets them go on."""
@@ -70,17 +74,12 @@ class Cluster:
     def operations(self) -> list[Fault]:
         """What an operator does on a working day."""
         first, second = self.versions
-        keys = ("--file", str(self._directory / "keys"))
         return [
             Fault("scale", lambda: self._at("scale", "general=2"), lambda: self._at("scale", "general=1")),
             Fault("bundle swap", lambda: self._deploy(second), lambda: self._deploy(first)),
             Fault("canary", lambda: self._deploy(second, "--canary", "25%"), lambda: self._deploy(first)),
             Fault("upgrade", self._redeploy),
-            Fault(
-                "key rotated",
-                lambda: self.taskspec("keys", "add", "another", *keys),
-                lambda: self.taskspec("keys", "revoke", "another", *keys),
-            ),
+            Fault("key rotated", self._rotate_key),
         ]
 
     def faults(self) -> list[Fault]:
@@ -92,8 +91,8 @@ class Cluster:
             *self.operations(),
             Fault("scale to 0", lambda: self._at("scale", "general=0"), lambda: self._at("scale", "general=1")),
             Fault("hostile draft", lambda: self._hostile("on"), lambda: self._hostile("off")),
-            Fault("kill gcs", lambda: head.signal(ROLES["gcs"])),
-            stopped("gcs", head),
+            killed(signals_to(head), "gcs"),
+            stopped(signals_to(head), "gcs"),
             Fault(
                 "disk of the traces full", lambda: head.fill(traces), lambda: head.run(["rm", "-f", traces / "full"])
             ),
@@ -102,10 +101,23 @@ class Cluster:
 
     def _faults_of(self, host: Host) -> list[Fault]:
         return [
-            Fault(f"kill raylet of {host.name}", lambda: host.signal(ROLES["raylet"])),
-            stopped("raylet", host),
+            killed(signals_to(host), "raylet", f" of {host.name}"),
+            stopped(signals_to(host), "raylet", f" of {host.name}"),
             Fault(f"link of {host.name} down", host.link_down, host.link_up),
         ]
+
+    def _add_key(self) -> str:
+        return self.taskspec("keys", "add", f"clients{self._rotations}", *self._keys).split()[-1]
+
+    def _rotate_key(self) -> None:
+        """Give the clients another key, then revoke the one before; each step has time to be seen everywhere."""
+        before = f"clients{self._rotations}"
+        self._rotations += 1
+        key = self._add_key()
+        time.sleep(KEY_SEEN)
+        self.key = key
+        time.sleep(KEY_SEEN)
+        self.taskspec("keys", "revoke", before, *self._keys)
 
     def _at(self, *arguments: str) -> str:
         return self.taskspec(*arguments, "--address", "auto")
@@ -121,13 +133,9 @@ class Cluster:
         return self.hosts[0].run(command)
 
 
-def stopped(role: str, host: Host) -> Fault:
-    """SIGSTOP of the processes of a role on one host."""
-
-    def send(number: signal.Signals) -> list[int]:
-        return host.signal(ROLES[role], number)
-
-    return Fault(f"stop {role} of {host.name}", lambda: send(signal.SIGSTOP), lambda: send(signal.SIGCONT))
+def signals_to(host: Host) -> Signal:
+    """Sends to what runs a role on one host."""
+    return lambda role, number: host.signal(ROLES[role], number)
 
 
 @contextmanager

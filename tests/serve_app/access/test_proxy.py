@@ -12,7 +12,11 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 import uvicorn
-from ray.serve._private.http_util import RequestIdMiddleware, validate_http_proxy_callback_return
+from ray.serve._private.http_util import (
+    RequestIdMiddleware,
+    _apply_middlewares,
+    validate_http_proxy_callback_return,
+)
 from ray.serve._private.utils import call_function_from_import_path
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,6 +33,8 @@ from serve_app.access.proxy import (
     middlewares,
 )
 from serve_app.api.app import create_app
+from serve_app.api.error_forms import error_response
+from serve_app.http.service import Overloaded
 from tests.eventually import PATIENCE
 from tests.serve_app.clients import H2C, raw_post
 from tests.serve_app.scripted import ScriptedService
@@ -46,31 +52,66 @@ BODIES: dict[str, dict[str, Any]] = {
 
 def test_serve_takes_the_callback() -> None:
     used = validate_http_proxy_callback_return(call_function_from_import_path(CALLBACK))
-    assert [middleware.cls for middleware in used] == [Numbering, Shedding, Wording]
+    assert [middleware.cls for middleware in used] == [Wording, Shedding, Numbering]
 
 
-async def test_a_refusal_is_repeated_for_a_moment_and_nothing_else_is() -> None:
-    now, asked = 0.0, list[str]()
-    refuses = True
+def as_served(app: ASGIApp) -> ASGIApp:
+    """The application as a proxy of Serve's wraps it."""
+    return _apply_middlewares(app, middlewares())
 
-    async def ingress(scope: Scope, receive: Receive, send: Send) -> None:
-        asked.append(scope["path"])
-        headers = {"retry-after": "7"}
-        await (JSONResponse({}, 503, headers) if refuses else JSONResponse({"mine": 1}))(scope, receive, send)
 
+class Ingress:
+    """Raises `error`, if there is one, and answers otherwise."""
+
+    def __init__(self) -> None:
+        self.error: Overloaded | None = None
+        self.asked = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        answer = JSONResponse({"mine": 1}) if self.error is None else error_response(self.error, scope["path"])
+        await answer(scope, receive, send)
+
+
+async def test_a_full_queue_is_told_again_for_a_moment() -> None:
+    now, ingress = 0.0, Ingress()
+    ingress.error = Overloaded("full", retry_after_s=7, queue_full=True)
     transport = httpx.ASGITransport(Shedding(ingress, lambda: now))
     async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
         first = await client.post("/v1/chat/completions", json={})
-        refuses = False
+        ingress.error = None
         again = [await client.post(f"/v1/{path}", json={}) for path in ("chat/completions", "messages")]
         assert [answer.status_code for answer in (first, *again)] == [503] * 3
         assert [answer.headers["retry-after"] for answer in again] == ["7", "7"]
         assert "try again in 7 s" in again[0].json()["error"]["message"]
-        assert len(asked) == 1
+        assert ingress.asked == 1
         assert (await client.get("/v1/models")).status_code == 200
         now = REPEATED_FOR
         assert (await client.post("/v1/messages", json={})).json() == {"mine": 1}
         assert (await client.post("/v1/messages", json={})).status_code == 200
+
+
+@pytest.mark.parametrize("error", [Overloaded("no verifier is running"), Overloaded("gone", status=502)])
+async def test_no_other_refusal_is_told_again(error: Overloaded) -> None:
+    ingress = Ingress()
+    ingress.error = error
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(Shedding(ingress)), base_url="http://service") as client:
+        assert (await client.post("/v1/messages", json={})).status_code == error.status
+        ingress.error = None
+        assert (await client.post("/v1/messages", json={})).status_code == 200
+
+
+async def test_what_proxies_say_has_the_id_of_the_request() -> None:
+    ingress = Ingress()
+    ingress.error = Overloaded("full", queue_full=True)
+    for app, statuses in ((ingress, [503, 503]), (silent, [502, 502])):
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(as_served(app)), base_url="http://service"
+        ) as client:
+            answers = [await client.post("/v1/messages", json={}, headers={"x-request-id": "mine"}) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == statuses
+        assert [answer.headers.get_list("x-request-id") for answer in answers] == [["mine"]] * 2
+    assert ingress.asked == 1
 
 
 async def silent(_scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -84,7 +125,7 @@ async def test_a_proxy_that_has_no_answer_says_so_in_the_form_of_the_protocol(
 ) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(Wording(inner)), base_url="http://service") as client:
         response = await client.post(f"/v1/{path}", json={})
-    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert (response.status_code, response.headers["retry-after"]) == (502, "1")
     assert form in response.json()
     assert response.json()["error"]["message"] == NOBODY
 
