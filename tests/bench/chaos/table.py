@@ -40,10 +40,16 @@ class Row:
 
 
 def windows(entries: Sequence[Entry]) -> list[Window]:
-    begins = [(str(entry.value), entry.at) for entry in entries if entry.kind == "fault" and entry.value]
+    begins = [(_kind(str(entry.value)), entry.at) for entry in entries if entry.kind == "fault" and entry.value]
     last = max((entry.at for entry in entries), default=0.0)
     ends = [at for _, at in begins[1:]] + [last]
     return [Window(name, at, end) for (name, at), end in zip(begins, ends, strict=True)]
+
+
+def _kind(name: str) -> str:
+    """A fault that could not be inflicted is another kind; why is in the history."""
+    kind, failed, _ = name.partition(", which failed")
+    return kind + failed
 
 
 def rows(entries: Sequence[Entry], verdict: Verdict) -> dict[str, Row]:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from serve_app.api.app import create_app
 from tests.bench.chaos.faults import Fault, in_turn, process_faults
-from tests.bench.chaos.run import Outcome, Plan, run, summary, write_answers
+from tests.bench.chaos.run import HISTORY, Outcome, Plan, run, summary, write_answers
 from tests.bench.chaos.table import markdown
 from tests.serve_app.cutting import Cutting
 from tests.serve_app.live import live
@@ -68,7 +68,8 @@ async def test_a_fault_that_fails_is_written_down(tmp_path: Path) -> None:
         raise ProcessLookupError("it is gone")
 
     _, table = await outcome(create_app(ScriptedService()), [Fault("kill it", fail)], tmp_path)
-    assert list(table) == ["kill it, which failed: ProcessLookupError: it is gone"]
+    assert list(table) == ["kill it, which failed"]
+    assert "kill it, which failed: ProcessLookupError: it is gone" in (tmp_path / HISTORY).read_text()
 
 
 def test_every_fault_comes_equally_often() -> None:
