@@ -76,11 +76,12 @@ async def inflict(
     """One fault after another. One that fails, as a process may be gone, is written down as such."""
 
     async def act(action: Callable[[], object], name: str) -> None:
+        began = clock()
         try:
             await asyncio.to_thread(action)
         except Exception as error:  # noqa: BLE001 - of any kind: the run goes on and its table tells
             name = name and f"{name}, which failed: {type(error).__name__}: {error}"
-        record(Entry(clock(), "fault", name))
+        record(Entry(began, "fault", name))
 
     turns = in_turn(faults, random.Random(seed))
     while not over():

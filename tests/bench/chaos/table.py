@@ -40,7 +40,8 @@ class Row:
 
 
 def windows(entries: Sequence[Entry]) -> list[Window]:
-    begins = [(_kind(str(entry.value)), entry.at) for entry in entries if entry.kind == "fault" and entry.value]
+    faults = sorted((entry for entry in entries if entry.kind == "fault" and entry.value), key=lambda entry: entry.at)
+    begins = [(_kind(str(entry.value)), entry.at) for entry in faults]
     last = max((entry.at for entry in entries), default=0.0)
     ends = [at for _, at in begins[1:]] + [last]
     return [Window(name, at, end) for (name, at), end in zip(begins, ends, strict=True)]
