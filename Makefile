@@ -33,7 +33,7 @@ test: lint  ## lint, the fast tests, and a service on Ray that must be exact: 8 
 	$(PYTEST) -n 2 --dist loadfile -m "not cluster and not thorough and not soak"
 	$(PYTEST) -m "smoke and not soak"
 
-test-cluster: $(READY)  ## what else starts Ray, and more cases of the fast tests: 11 minutes
+test-cluster: $(READY)  ## what else starts Ray, and more cases of the fast tests: 14 minutes
 	$(ALL_EXAMPLES) $(PYTEST) -n 2 --dist loadfile -m "(thorough or hypothesis) and not cluster and not soak"
 	$(PYTEST) -m "cluster and not smoke and not soak"
 

@@ -119,11 +119,8 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
 
 
 def _deploy(served: ServedModels, host: str, port: int, reached_at: str, console: Console) -> str:
-    from serve_app.deployments.deploy import (
-        applications,
-        deploy_service,
-        nodes,
-    )  # Ray reads the environment when imported
+    # Ray reads the environment when it is imported.
+    from serve_app.deployments.deploy import applications, deploy_service, nodes
 
     pools = f"{len(served.drafts)} draft pool{'s' if len(served.drafts) > 1 else ''}"
     parts = f"target{', router' if served.router else ''}, {pools} and ingress"

@@ -21,13 +21,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
 from serve_app.http.errors import FULL, QUEUE
-from serve_app.http.service import Overloaded
+from serve_app.http.service import Overloaded, full_queue
 
 CALLBACK = f"{__name__}:middlewares"
 ROUTES = "/-/routes"
 API = "/v1/"
 REPEATED_FOR = 0.25  # seconds in which a full ingress is not asked again; most queues have work for longer
-FULL_QUEUE = "every verifier is busy and its queue is full"
 NOBODY = "no replica of the ingress answered this request: it has died, or none runs; send the request again"
 HEADER_BYTES_READ = 1 << 17  # twice what the ingress takes, so that it refuses most in its own words
 
@@ -84,9 +83,7 @@ class Shedding:
             await self._app(scope, receive, send)
             return
         if self._clock() < self._until:
-            wait = self._retry_after_s
-            refusal = Overloaded(f"{FULL_QUEUE}; try again in {wait} s", retry_after_s=wait, queue_full=True)
-            await _answer(refusal, scope, receive, send)
+            await _answer(full_queue(self._retry_after_s), scope, receive, send)
             return
 
         async def send_noted(message: Message) -> None:

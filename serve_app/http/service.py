@@ -36,6 +36,12 @@ class Overloaded(TaskSpecError):
         self.code = code
 
 
+def full_queue(retry_after_s: int) -> Overloaded:
+    """What is told to a request for which there is no room, by an ingress or for it."""
+    message = f"every verifier is busy and its queue is full; try again in {retry_after_s} s"
+    return Overloaded(message, retry_after_s=retry_after_s, queue_full=True)
+
+
 class Speculation(msgspec.Struct, frozen=True):
     """The speculation that a request asks for.
 

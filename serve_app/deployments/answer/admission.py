@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from serve_app.http.service import Overloaded
+from serve_app.http.service import full_queue
 
 MAX_WAIT = 60  # seconds until a client is told to try again; OpenAI's clients ignore longer ones
 WEIGHT = 0.1  # of the last answer in the mean of how long a place was held
@@ -32,9 +32,7 @@ class Admission:
     def place(self) -> Iterator[Place]:
         """A prompt comes in, and leaves at the end. Raises `Overloaded` if there is no room for it."""
         if self.waiting >= self._queue + max(0, self._places() - self.running):
-            wait = self.wait_for_room()
-            message = f"every verifier is busy and its queue is full; try again in {wait} s"
-            raise Overloaded(message, retry_after_s=wait, queue_full=True)
+            raise full_queue(self.wait_for_room())
         place = Place(self._clock)
         self._inside.add(place)
         try:
