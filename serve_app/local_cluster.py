@@ -88,7 +88,8 @@ def announce(url: str, jobs: Jobs) -> None:
     import ray
 
     address = ray.get_runtime_context().gcs_address
-    service = {"url": url, "address": address, "jobs": jobs.address, "pid": os.getpid()}
+    process = psutil.Process()
+    service = {"url": url, "address": address, "jobs": jobs.address, "pid": process.pid, "began": process.create_time()}
     jobs.token_file.with_name(SERVICE).write_text(json.dumps(service))
 
 
@@ -101,10 +102,17 @@ def running_services() -> list[RunningService]:
             # A Ray can run code in who connects to it, and any user can write here: another's file is passed over.
             if file.stat().st_uid == os.getuid():
                 service = json.loads(file.read_text())
-                if psutil.pid_exists(service["pid"]):
+                if _runs(service["pid"], service["began"]):
                     token_file = directory / TOKEN
                     services.append(RunningService(service["url"], service["address"], service["jobs"], token_file))
     return services
+
+
+def _runs(pid: int, began: float) -> bool:
+    """Whether the process with this number is the one that began then. A killed one's number goes to others."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(abs(psutil.Process(pid).create_time() - began) < 1)
+    return False
 
 
 def free_port(host: str) -> int:

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 import ray
 from ray._private import services, utils
@@ -16,6 +17,7 @@ from serve_app.connection import connect_to_service, jobs_at
 from serve_app.local_cluster import RunningService, running_services
 from serve_app.ray_private import CLUSTERS
 
+OURS = psutil.Process()
 FIRST, SECOND = "127.0.0.1:6001", "127.0.0.1:6002"
 
 
@@ -45,19 +47,23 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "find_gcs_addresses", lambda: {FIRST})
 
 
-def announced(here: Path, name: str, address: str, pid: int) -> RunningService:
+def announced(
+    here: Path, name: str, address: str, pid: int = OURS.pid, began: float = OURS.create_time()
+) -> RunningService:
     directory = here / f"taskspec-{name}"
     directory.mkdir()
     url = f"http://127.0.0.1/{name}"
-    (directory / "service.json").write_text(json.dumps({"url": url, "address": address, "jobs": f"{url}1", "pid": pid}))
+    service = {"url": url, "address": address, "jobs": f"{url}1", "pid": pid, "began": began}
+    (directory / "service.json").write_text(json.dumps(service))
     return RunningService(url, address, f"{url}1", directory / "token")
 
 
 def test_services_are_found_but_none_that_was_killed_is_starting_or_is_somebody_elses(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = announced(here, "first", FIRST, os.getpid())
+    found = announced(here, "first", FIRST)
     announced(here, "killed", SECOND, 2**22 + 1)  # more than Linux has
+    announced(here, "long-killed", SECOND, began=OURS.create_time() - 60)  # its number is another process's now
     (here / "taskspec-starting").mkdir()
     (here / "taskspec-writing").mkdir()
     (here / "taskspec-writing" / "service.json").write_text('{"url": ')
@@ -67,7 +73,7 @@ def test_services_are_found_but_none_that_was_killed_is_starting_or_is_somebody_
 
 
 def test_the_one_service_here_is_meant_by_default(here: Path, reached: list[str]) -> None:
-    only = announced(here, "first", FIRST, os.getpid())
+    only = announced(here, "first", FIRST)
     connect_to_service(None)
     assert reached == [FIRST]
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(only.token_file)
@@ -75,8 +81,8 @@ def test_the_one_service_here_is_meant_by_default(here: Path, reached: list[str]
 
 
 def test_of_several_services_one_must_be_named_and_its_token_is_used(here: Path, reached: list[str]) -> None:
-    announced(here, "first", FIRST, os.getpid())
-    second = announced(here, "second", SECOND, os.getpid())
+    announced(here, "first", FIRST)
+    second = announced(here, "second", SECOND)
     with pytest.raises(ConfigError, match=f"--address {SECOND} for {second.url}"):
         connect_to_service(None)
     connect_to_service(SECOND)
@@ -88,7 +94,7 @@ def test_of_several_services_one_must_be_named_and_its_token_is_used(here: Path,
 def test_auto_is_the_cluster_that_this_machine_is_a_node_of_with_the_token_of_the_environment(
     here: Path, reached: list[str], monkeypatch: pytest.MonkeyPatch, *, by_environment: bool
 ) -> None:
-    announced(here, "first", FIRST, os.getpid())
+    announced(here, "first", FIRST)
     if by_environment:
         monkeypatch.setenv("RAY_ADDRESS", SECOND)
     else:
@@ -101,12 +107,12 @@ def test_auto_is_the_cluster_that_this_machine_is_a_node_of_with_the_token_of_th
 
 @pytest.mark.usefixtures("no_cluster")
 def test_auto_without_a_cluster_is_the_service_here_for_serving_and_for_jobs(here: Path, reached: list[str]) -> None:
-    only = announced(here, "first", FIRST, os.getpid())
+    only = announced(here, "first", FIRST)
     connect_to_service("auto")
     assert reached == [FIRST]
     assert jobs_at("auto") == jobs_at(FIRST) == only.jobs
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(only.token_file)
-    announced(here, "second", SECOND, os.getpid())
+    announced(here, "second", SECOND)
     with pytest.raises(ConfigError, match="several services"):
         jobs_at("auto")
 
@@ -119,7 +125,7 @@ def test_a_service_here_is_joined_on_loopback_and_another_cluster_is_not(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray would look for it at the network's address, where it does not listen."""
-    announced(here, "first", FIRST, os.getpid())
+    announced(here, "first", FIRST)
     loopback: list[bool] = []
     monkeypatch.setattr(ray, "init", lambda **_: loopback.append(os.environ.get(CLUSTERS) == "0"))
     connect_to_service(FIRST)
