@@ -1,0 +1,222 @@
+"""What more answers bring: drafts of one shape that learned from few or many answers of a real model.
+
+    python -m tests.bench.answers_curve --answers DIR --work DIR --numbers 1000 3000 11262
+
+The answers are those of a collect stage, for example of `taskspec draft make` or `taskspec retrain`, with its held-out
+splits. Of the answers that are learned from, each number takes the first of one random order, so that fewer are part of
+more. A draft is cut from the target, its head the ids that these answers use most, and trained for the same number of
+steps; the weights that do best on the stop split are kept. Tokens per target pass are exact replays of the other
+held-out answers, without a clock. Where a draft ships with the target it stands beside them.
+
+One process does everything on one thread. A draft that is there is not trained again, and a run that was stopped goes
+on at its last evaluation. `--train-only 3000` trains that one and writes no page, so that processes share the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+
+from core.confidence_intervals import Difference, Estimate, compare, over_prompts
+from core.distill.alignment import AlignmentRecipe, TrainingStep, align
+from core.distill.draft_making import evenly, make_from_layers
+from core.model.causal_lm import load_draft_model
+from core.model.config import ModelConfig
+from core.model.draft_vocabulary import most_frequent
+from core.model_names import hub_id, locate
+from core.replay.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, Terms, score_draft
+from core.text.tokenizer import load_tokenizer
+from core.text.vocabulary import same_id_map
+from core.traces.store import Trace
+from tests.bench import machine
+from tests.bench.output import header, save
+from train_jobs.report.drawing import COLOURS, WIDE, drawn
+from train_jobs.work.artefacts import Collected
+
+SHIPPED = "shipped"
+TEMPERATURES = (0.0, 0.7, 1.0)
+_EVALUATIONS = 10  # of a training run, each with a checkpoint
+
+
+class Curve:
+    """The drafts, and the answers that they learn from and are judged by."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self._chosen, self._collected = chosen, Collected(chosen.answers)
+        self._name, self._target = chosen.target, Path(locate(chosen.target))
+        self._train = self._collected.traces("train")
+        self._order = random.Random(0).sample(range(len(self._train)), len(self._train))
+        config = ModelConfig.load(self._target)
+        self._layers = evenly(config.num_layers, chosen.layers)
+        self._terms = Terms(NUM_SPECULATIVE_TOKENS, same_id_map(self._target, self._target), config.context)
+        self.judging = [*self._collected.traces("promotion"), *self._collected.traces("test")]
+
+    def draft(self, number: int) -> Path:
+        """The draft that learned from so many answers, trained if it is not there."""
+        if number > len(self._order):
+            raise SystemExit(f"--numbers: {self._chosen.answers} has {len(self._order)} answers to learn from")
+        place: Path = self._chosen.work / f"answers-{number}-steps-{self._chosen.steps}"
+        if not place.exists():
+            learned = self._order[:number]
+            untrained, checkpoint = place.with_name(f"{place.name}.untrained"), place.with_name(f"{place.name}.pt")
+            if not untrained.exists():
+                make_from_layers(self._target, hub_id(self._name), self._layers, self._ids(learned), untrained)
+            align(
+                untrained,
+                self._collected.dataset(learned),
+                self._collected.traces("stop"),
+                self._terms,
+                self._recipe(),
+                checkpoint=checkpoint,
+                destination=place,
+                on_step=lambda step: _show(number, step),
+                target=self._target,
+            )
+            checkpoint.unlink(missing_ok=True)
+        return place
+
+    def counts(self, draft: Path) -> list[AcceptanceCounts]:
+        """Of every judging answer."""
+        model = load_draft_model(draft, draft, dtype=torch.bfloat16, target=self._target)
+        return score_draft(model, self.judging, self._terms)
+
+    def _recipe(self) -> AlignmentRecipe:
+        steps = self._chosen.steps
+        return AlignmentRecipe(
+            rank=None,
+            loss="lk",
+            learning_rate=0.01,
+            steps=steps,
+            evaluate_every=max(1, steps // _EVALUATIONS),
+            products="bfloat16",
+        )
+
+    def _ids(self, learned: Sequence[int]) -> list[int]:
+        """Those that the answers use most, then the lowest: a byte-pair vocabulary is numbered by rank."""
+        counts = Counter(token for number in learned for token in self._train[number].output_ids)
+        size = min(self._chosen.vocabulary, self._terms.num_valid)
+        frequent = set(most_frequent(counts, size, load_tokenizer(self._target).eos_ids))
+        others = (token for token in range(self._terms.num_valid) if token not in frequent)
+        return sorted([*frequent, *islice(others, size - len(frequent))])
+
+
+class Point(NamedTuple):
+    """Tokens per target pass of one draft at one temperature, and its difference from the draft before it."""
+
+    draft: str
+    temperature: float
+    answers: int
+    tokens_per_pass: Estimate
+    more: Difference | None
+
+
+def points(judging: Sequence[Trace], counts: Mapping[str, Sequence[AcceptanceCounts]]) -> Iterator[Point]:
+    """Of drafts in the order of what they learned from."""
+    for temperature in TEMPERATURES:
+        chosen = [place for place, trace in enumerate(judging) if trace.params.temperature == temperature]
+        if not chosen:
+            continue
+        prompts, before = [judging[place].prompt_ids for place in chosen], None
+        for draft, of_all in counts.items():
+            ours = [of_all[place] for place in chosen]
+            more = None if before is None else compare(ours, before, prompts, "tokens_per_pass")
+            yield Point(draft, temperature, len(chosen), over_prompts(ours, prompts, "tokens_per_pass"), more)
+            before = ours
+
+
+def page(found: Sequence[Point]) -> str:
+    """A table with a row for each draft and temperature."""
+    lines = header(
+        ["temperature", "answers that judge", "learned from", "tokens per pass (95 %)", "beside the row above"]
+    )
+    for point in found:
+        more = "" if point.more is None else _interval(point.more, signed=True)
+        cells = [f"{point.temperature:g}", str(point.answers), point.draft, _interval(point.tokens_per_pass), more]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", machine.line(), ""])
+
+
+def plot(found: Sequence[Point], file: Path) -> None:
+    """Tokens per pass by the number of answers; a line for each temperature, the shipped draft's dashed."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for temperature, colour in zip(TEMPERATURES, COLOURS.values(), strict=False):
+            of = [point for point in found if point.temperature == temperature]
+            ours = [point for point in of if point.draft != SHIPPED]
+            values = [point.tokens_per_pass.value for point in ours]
+            reach = [[abs(value - end) for value, end in zip(values, ends, strict=True)] for ends in _ends(ours)]
+            numbers = [int(point.draft) for point in ours]
+            axes.errorbar(numbers, values, reach, color=colour, marker="o", capsize=2, label=f"T = {temperature:g}")
+            for point in of:
+                if point.draft == SHIPPED:
+                    axes.axhline(point.tokens_per_pass.value, color=colour, linewidth=0.8, linestyle="--")
+        axes.set_xscale("log")
+        axes.set_xlabel("answers that the draft learned from")
+        axes.set_title("tokens per target pass, draft alone (dashed: the shipped draft)")
+        axes.legend()
+
+    file.write_bytes(drawn(WIDE, 3.6, draw))
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.answers_curve",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--answers", type=Path, required=True, help="the collect directory of a retraining")
+    parser.add_argument("--work", type=Path, required=True, help="directory in which drafts are kept")
+    parser.add_argument(
+        "--numbers", type=int, nargs="+", default=[1000, 3000, 9000], help="answers that are learned from"
+    )
+    parser.add_argument("--steps", type=int, default=1400, help="of training")
+    parser.add_argument("--layers", type=int, default=2, help="of the target, the first and the last among them")
+    parser.add_argument("--vocabulary", type=int, default=4096, help="ids of the head")
+    parser.add_argument("--target", default="smollm2:target")
+    parser.add_argument("--shipped", default="smollm2:draft", help="draft that stands beside them; '' for none")
+    parser.add_argument("--train-only", type=int, metavar="NUMBER", help="train this one, and write nothing")
+    parser.add_argument("--out", type=Path, default=Path("tests/bench/results/answers_curve"))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    chosen = options().parse_args(argv)
+    torch.set_num_threads(1)
+    chosen.work.mkdir(parents=True, exist_ok=True)
+    curve = Curve(chosen)
+    if chosen.train_only is not None:
+        curve.draft(chosen.train_only)
+        return
+    drafts = {SHIPPED: Path(locate(chosen.shipped))} if chosen.shipped else {}
+    drafts |= {str(number): curve.draft(number) for number in sorted(chosen.numbers)}
+    found = list(points(curve.judging, {name: curve.counts(draft) for name, draft in drafts.items()}))
+    out = save(chosen, "answers_curve", page(found), {"points": [point._asdict() for point in found]})
+    plot(found, out / "answers_curve.png")
+
+
+def _show(number: int, step: TrainingStep) -> None:
+    if step.acceptance is not None or step.step == 10:
+        reached = "" if step.acceptance is None else f", acceptance {step.acceptance:.3f}"
+        print(f"  {number} answers: {step.step} of {step.steps} steps, loss {step.loss:.3f}{reached}", flush=True)
+
+
+def _ends(found: Sequence[Point]) -> tuple[list[float], list[float]]:
+    return [point.tokens_per_pass.low for point in found], [point.tokens_per_pass.high for point in found]
+
+
+def _interval(found: Estimate | Difference, *, signed: bool = False) -> str:
+    value, low, high = found
+    return f"{value:+.3f} ({low:+.3f} to {high:+.3f})" if signed else f"{value:.3f} ({low:.3f} to {high:.3f})"
+
+
+if __name__ == "__main__":
+    main()
