@@ -65,8 +65,9 @@ class VerifyEngine:
     """The target and every generation in flight.
 
     `counts` holds the passes (`steps`); the `tokens`, `proposed`, `accepted` and `plain_passes` (those without
-    proposals) of all sessions, `proposed_*` and `accepted_*` by source; the microseconds `stepping_us` and `waiting_us`
-    for proposals; and messages `dropped_*`.
+    proposals) of all sessions, `proposed_*` and `accepted_*` by source, and the passes with proposals by the number of
+    tokens accepted, `passes_accepting_*`; the microseconds `stepping_us` and `waiting_us` for proposals; and messages
+    `dropped_*`.
     """
 
     def __init__(self, model: Model, vocabulary: Vocabulary, config: VerifyConfig, clock: Callable[[], float]) -> None:
@@ -91,10 +92,15 @@ class VerifyEngine:
         self._ended: float | None = None  # the last pass; None if there has been nothing to do since
 
     def gauges(self) -> Counter[str]:
-        """Sessions and pages held now; `remembered_pages` belong to no session and are given up for any."""
+        """Sessions and pages held now. Of the sessions, `waiting_sessions` have no room yet.
+
+        The `free_pages` belong to no session. `remembered_pages` are those of them that are given up last.
+        """
         return Counter(
             sessions=len(self._sessions),
+            waiting_sessions=self._sessions.num_waiting,
             pages=self._model.num_used_pages,
+            free_pages=self._model.num_free_pages,
             remembered_pages=self._model.num_prefix_pages,
         )
 
@@ -338,12 +344,16 @@ class VerifyEngine:
         self.policy.observe_pass(len(feeds))
 
     def _count(self, run: Run) -> None:
-        self.counts["tokens"] += len(run.tokens)
-        self.counts["proposed"] += run.proposed
-        self.counts["accepted"] += run.accepted
-        self.counts[f"proposed_{run.source}"] += run.proposed
-        self.counts[f"accepted_{run.source}"] += run.accepted
-        self.counts["plain_passes"] += run.proposed == 0
+        counts = self.counts
+        counts["tokens"] += len(run.tokens)
+        if not run.proposed:
+            counts["plain_passes"] += 1
+            return
+        counts["proposed"] += run.proposed
+        counts["accepted"] += run.accepted
+        counts[f"proposed_{run.source}"] += run.proposed
+        counts[f"accepted_{run.source}"] += run.accepted
+        counts[f"passes_accepting_{run.accepted}"] += 1
 
 
 def _num_drafting(sessions: Iterable[VerifySession]) -> int:
