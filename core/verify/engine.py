@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import torch
 
 from core.draft_key import DraftKey
 from core.errors import ConfigError, InvalidRequest, OutOfPages
-from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run, Vocabulary
+from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run, Source, Vocabulary
 from core.grammar.matching import Grammars
 from core.model.base import Model
 from core.policy.draft_policy import DraftPolicy, Readiness
@@ -344,16 +345,24 @@ class VerifyEngine:
         self.policy.observe_pass(len(feeds))
 
     def _count(self, run: Run) -> None:
-        counts = self.counts
+        counts, proposed = self.counts, run.proposed
         counts["tokens"] += len(run.tokens)
-        if not run.proposed:
+        if not proposed:
             counts["plain_passes"] += 1
             return
-        counts["proposed"] += run.proposed
-        counts["accepted"] += run.accepted
-        counts[f"proposed_{run.source}"] += run.proposed
-        counts[f"accepted_{run.source}"] += run.accepted
-        counts[f"passes_accepting_{run.accepted}"] += 1
+        accepted = run.accepted
+        of_proposed, of_accepted, passes = _names_of_counts(run.source, accepted)
+        counts["proposed"] += proposed
+        counts["accepted"] += accepted
+        counts[of_proposed] += proposed
+        counts[of_accepted] += accepted
+        counts[passes] += 1
+
+
+@cache
+def _names_of_counts(source: Source, num_accepted: int) -> tuple[str, str, str]:
+    """Of the tokens that it proposed, of those accepted, and of the passes that accepted as many."""
+    return f"proposed_{source}", f"accepted_{source}", f"passes_accepting_{num_accepted}"
 
 
 def _num_drafting(sessions: Iterable[VerifySession]) -> int:
