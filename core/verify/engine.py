@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import torch
 
 from core.draft_key import DraftKey
 from core.errors import ConfigError, InvalidRequest, OutOfPages
-from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run, Vocabulary
+from core.generation import MAX_SPECULATIVE_TOKENS, GenerationRequest, Run, Source, Vocabulary
 from core.grammar.matching import Grammars
 from core.model.base import Model
 from core.policy.draft_policy import DraftPolicy, Readiness
@@ -65,8 +66,9 @@ class VerifyEngine:
     """The target and every generation in flight.
 
     `counts` holds the passes (`steps`); the `tokens`, `proposed`, `accepted` and `plain_passes` (those without
-    proposals) of all sessions, `proposed_*` and `accepted_*` by source; the microseconds `stepping_us` and `waiting_us`
-    for proposals; and messages `dropped_*`.
+    proposals) of all sessions, `proposed_*` and `accepted_*` by source, and the passes with proposals by the number of
+    tokens accepted, `passes_accepting_*`; the microseconds `stepping_us` and `waiting_us` for proposals; and messages
+    `dropped_*`.
     """
 
     def __init__(self, model: Model, vocabulary: Vocabulary, config: VerifyConfig, clock: Callable[[], float]) -> None:
@@ -91,10 +93,15 @@ class VerifyEngine:
         self._ended: float | None = None  # the last pass; None if there has been nothing to do since
 
     def gauges(self) -> Counter[str]:
-        """Sessions and pages held now; `remembered_pages` belong to no session and are given up for any."""
+        """Sessions and pages held now. Of the sessions, `waiting_sessions` have no room yet.
+
+        The `free_pages` belong to no session. `remembered_pages` are those of them that are given up last.
+        """
         return Counter(
             sessions=len(self._sessions),
+            waiting_sessions=self._sessions.num_waiting,
             pages=self._model.num_used_pages,
+            free_pages=self._model.num_free_pages,
             remembered_pages=self._model.num_prefix_pages,
         )
 
@@ -338,12 +345,24 @@ class VerifyEngine:
         self.policy.observe_pass(len(feeds))
 
     def _count(self, run: Run) -> None:
-        self.counts["tokens"] += len(run.tokens)
-        self.counts["proposed"] += run.proposed
-        self.counts["accepted"] += run.accepted
-        self.counts[f"proposed_{run.source}"] += run.proposed
-        self.counts[f"accepted_{run.source}"] += run.accepted
-        self.counts["plain_passes"] += run.proposed == 0
+        counts, proposed = self.counts, run.proposed
+        counts["tokens"] += len(run.tokens)
+        if not proposed:
+            counts["plain_passes"] += 1
+            return
+        accepted = run.accepted
+        of_proposed, of_accepted, passes = _names_of_counts(run.source, accepted)
+        counts["proposed"] += proposed
+        counts["accepted"] += accepted
+        counts[of_proposed] += proposed
+        counts[of_accepted] += accepted
+        counts[passes] += 1
+
+
+@cache
+def _names_of_counts(source: Source, num_accepted: int) -> tuple[str, str, str]:
+    """Of the tokens that it proposed, of those accepted, and of the passes that accepted as many."""
+    return f"proposed_{source}", f"accepted_{source}", f"passes_accepting_{num_accepted}"
 
 
 def _num_drafting(sessions: Iterable[VerifySession]) -> int:

@@ -33,6 +33,11 @@ class Scheduler:
     def __len__(self) -> int:
         return len(self._all)
 
+    @property
+    def num_waiting(self) -> int:
+        """The sessions without a place or pages."""
+        return sum(map(len, self._waiting))
+
     def get(self, number: int) -> VerifySession | None:
         return self._all.get(number)
 

@@ -70,7 +70,7 @@ class Verifier(EngineThread):
         return self.call(lambda: self._close(numbers))
 
     def counts(self) -> Future[Counter[str]]:
-        """What the engine and the wire have counted, with the `sessions` and `pages` held now."""
+        """What the engine and the wire have counted, with its gauges (`VerifyEngine.gauges`)."""
         return self.call(lambda: self._engine.counts + self._wire.counts + self._engine.gauges())
 
     def _begin(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import cast
 
 from fastapi import FastAPI
@@ -12,6 +13,7 @@ from serve_app.access.limits import Allowances, Metered
 from serve_app.access.middleware import Failures, KeyCheck, LimitCheck, Requests
 from serve_app.api.app import create_app
 from serve_app.config import Ingress
+from serve_app.http.handled import Handled
 from serve_app.http.service import Service
 
 METHODS = ("GET", "HEAD", "POST")
@@ -22,8 +24,18 @@ EXPOSED = (
 )
 
 
-def guarded(service: Service, settings: Ingress, keys: Keys | None, *, numbered_by_proxy: bool = False) -> FastAPI:
-    """The application in front of `service`. If `numbered_by_proxy`, Serve's proxy writes the request ids."""
+def guarded(
+    service: Service,
+    settings: Ingress,
+    keys: Keys | None,
+    *,
+    numbered_by_proxy: bool = False,
+    handled: Counter[Handled] | None = None,
+) -> FastAPI:
+    """The application in front of `service`. If `numbered_by_proxy`, Serve's proxy writes the request ids.
+
+    What it answers is counted in `handled`.
+    """
     limits = settings.limits
     metered = limits is not None and limits.tokens_per_minute is not None
     charging = cast("Service", Metered(service)) if metered else service
@@ -41,5 +53,6 @@ def guarded(service: Service, settings: Ingress, keys: Keys | None, *, numbered_
             allow_headers=["*"],
             expose_headers=EXPOSED,
         )
-    app.add_middleware(Requests, numbered_by_proxy=numbered_by_proxy)
+    counted = Counter[Handled]() if handled is None else handled
+    app.add_middleware(Requests, numbered_by_proxy=numbered_by_proxy, handled=counted)
     return app

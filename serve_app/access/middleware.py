@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -15,14 +16,14 @@ from serve_app.access.keys import Keys
 from serve_app.access.limits import COMPUTING, Allowances, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
-from serve_app.http.errors import place_of
+from serve_app.http.errors import FULL, QUEUE, place_of
+from serve_app.http.handled import GONE, METHODS, NO_KEY, OTHER, Handled
 from serve_app.http.owners import presented_key
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN = frozenset({"/health", "/healthz"})  # paths that need no key and have no limits
 KEY_NAME = "key_name"  # of the request's key, in its scope
 LONGEST_PATH = 200  # characters of a path in the log
-GONE = 499  # in the log: the client has left before there was an answer
 
 logger = logging.getLogger(__name__)
 
@@ -31,32 +32,36 @@ access_log = logging.getLogger("ray.serve.taskspec.access")
 
 
 class Requests:
-    """The outermost: gives every request an id, and writes a line of the access log.
+    """The outermost: gives every request an id, counts it in `handled`, and writes a line of the access log.
 
     If `numbered_by_proxy`, Serve's proxy writes the id into the response.
     """
 
-    def __init__(self, app: ASGIApp, *, numbered_by_proxy: bool) -> None:
+    def __init__(self, app: ASGIApp, *, numbered_by_proxy: bool, handled: Counter[Handled]) -> None:
         self._app = app
         self._numbered_by_proxy = numbered_by_proxy
+        self._handled = handled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status, request_id = time.perf_counter(), GONE, number(scope)
+        start, status, shed, request_id = time.perf_counter(), GONE, False, number(scope)
         own_headers = [] if self._numbered_by_proxy else [(HEADER, request_id.encode())]
 
         async def send_numbered(message: Message) -> None:
-            nonlocal status
+            nonlocal status, shed
             if message["type"] == "http.response.start":
                 status = message["status"]
+                shed = status >= 500 and Headers(raw=message.get("headers", [])).get(QUEUE) == FULL
                 message["headers"] = [*message.get("headers", ()), *own_headers]
             await send(message)
 
         try:
             await self._app(scope, receive, send_numbered)
         finally:
+            method = scope["method"] if scope["method"] in METHODS else OTHER
+            self._handled[Handled(scope.get(KEY_NAME, NO_KEY), method, status, shed)] += 1
             _log(scope, status, time.perf_counter() - start, request_id)
 
 
@@ -155,5 +160,5 @@ async def _refuse(
 
 
 def _log(scope: Scope, status: int, seconds: float, request_id: str) -> None:
-    path, name = quote(scope["path"][:LONGEST_PATH]), scope.get(KEY_NAME, "-")
+    path, name = quote(scope["path"][:LONGEST_PATH]), scope.get(KEY_NAME, NO_KEY)
     access_log.info("%s %s %d %.1f ms %s %s", scope["method"], path, status, seconds * 1000, request_id, name)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from ray.serve import metrics
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
@@ -126,7 +128,14 @@ class Wording:
 
 async def _answer(error: Overloaded, scope: Scope, receive: Receive, send: Send) -> None:
     """In the form of the protocol, with the id of the request as every response has it."""
+    refusals().inc(1, {"status": str(error.status)})
     await error_response(error, scope["path"], {HEADER.decode(): number(scope)})(scope, receive, send)
+
+
+@cache
+def refusals() -> metrics.Counter:
+    """What this proxy says itself: ingress replicas, which count what they say, know nothing of it."""
+    return metrics.Counter("taskspec_proxy_refusals", tag_keys=("status",))
 
 
 def _is_of_proxy(start: Message) -> bool:

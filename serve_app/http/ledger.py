@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from core.draft_key import GENERAL
-from core.generation import Source
+from core.generation import FinishReason, Source
 from core.replay.decay import DraftedPass
 from serve_app.http.service import ChoiceRun
 
@@ -85,6 +85,7 @@ class ChoiceLedger:
         self.drafted: list[DraftedPass] = []
         self.first_at = 0.0
         self.ended_at: float | None = None
+        self.finish_reason: FinishReason | None = None
 
     @property
     def finished(self) -> bool:
@@ -108,7 +109,7 @@ class AnswerLedger:
     """The choices of one answer, by their indices. `clock` gives seconds.
 
     `task` is that of the draft which proposed last, for whichever choice; `tasks_left` are those that choices moved
-    away from, one entry for each move.
+    away from, one entry for each move. `taken_at` is when a verifier first held the choices, None before.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -117,6 +118,12 @@ class AnswerLedger:
         self.choices: defaultdict[int, ChoiceLedger] = defaultdict(ChoiceLedger)
         self.task = GENERAL
         self.tasks_left: list[str] = []
+        self.taken_at: float | None = None
+
+    def take(self) -> None:
+        """A verifier holds the choices."""
+        if self.taken_at is None:
+            self.taken_at = self._clock()
 
     def add(self, choice_run: ChoiceRun) -> ChoiceLedger:
         """Enter a run; returns the page of its choice."""
@@ -133,7 +140,7 @@ class AnswerLedger:
             choice.num_first, choice.first_at = len(run.tokens), self._clock()
         choice.num_runs += 1
         if run.finish_reason is not None:
-            choice.ended_at = self._clock()
+            choice.ended_at, choice.finish_reason = self._clock(), run.finish_reason
         return choice
 
     @property

@@ -10,6 +10,7 @@ import pytest
 import ray
 
 from serve_app.application_names import CORE, draft_key
+from serve_app.deployments.telemetry.vllm_names import ANSWER_HISTOGRAMS, ENGINE_COUNTS
 from tests.eventually import eventually
 from tests.service.conftest import Service, chat
 
@@ -71,3 +72,28 @@ def test_tokens_and_times_of_answers_are_exported_by_task_version_and_source(ser
         told(f"{seconds}_bucket", 1, le="+Inf")
         assert sum(exported(f"taskspec_answer_{seconds}_sum", CORE, **of_task)) > 0
     assert exported("taskspec_answer_tokens_total", CORE, **of_task | {"version": "another"}) == []
+
+
+def test_engines_and_answers_are_told_under_the_names_of_vllm(service: Service) -> None:
+    answer = service.answer(
+        chat("What is 6 + 7?", max_tokens=20, seed=3)
+        | {"speculation": {"task": service.tasks[0], "num_speculative_tokens": 4}}
+    )
+    [choice], counts = answer["choices"], service.verifier()
+    assert answer["usage"]["speculation"]["sources"]["draft"]["accepted"] > 0
+
+    def told(name: str, least: float = 1, **tags: str) -> None:
+        reaches(f"vllm_{name}", CORE, least, model_name=service.config.name, engine="0", **tags)
+
+    told("request_success_total", finished_reason=choice["finish_reason"])
+    for name in ANSWER_HISTOGRAMS:
+        told(f"{name}_bucket", le="+Inf")
+        told(f"{name}_count")
+    for name, count in ENGINE_COUNTS.items():
+        told(f"{name}_total", counts[count])
+    told("spec_decode_num_drafts_total")
+    told("spec_decode_num_accepted_tokens_per_pos_total", position="0")
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        assert set(exported(f"vllm_{name}", CORE, model_name=service.config.name)) == {0.0}
+    reaches("taskspec_http_responses_total", CORE, 1, key_name="-", method="POST", status="200")
+    assert exported("taskspec_verifier_free_pages", CORE)[0] > 0

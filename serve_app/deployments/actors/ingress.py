@@ -26,6 +26,7 @@ from serve_app.deployments.answer.trace_recorder import TraceRecorder
 from serve_app.deployments.answer.verifier_calls import VerifierCalls
 from serve_app.deployments.answer.verifier_watch import VerifierWatch, listed_verifiers
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.deployments.telemetry.http_metrics import HttpMetrics
 from serve_app.deployments.telemetry.node_metrics import cluster_metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.deployments.telemetry.reports import IngressReport
@@ -61,6 +62,7 @@ class SpeculativeIngress:
             lambda: config.target.max_sessions * max(1, self._watch.num_listed), config.target.max_queued
         )
         calls = VerifierCalls(verifier, self._watch, admission, config.ingress.verifier_wait_s)
+        self._http = HttpMetrics()
         self._answers = Answers(served, calls, None if config.traces is None else TraceRecorder(config.traces))
 
     @property
@@ -69,7 +71,8 @@ class SpeculativeIngress:
         return tuple(self.served().drafts)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return guarded(self, self._config.ingress, self._keys, numbered_by_proxy=True)
+        settings, handled = self._config.ingress, self._http.handled
+        return guarded(self, settings, self._keys, numbered_by_proxy=True, handled=handled)
 
     def describe(self) -> dict[str, object]:
         """The properties of the model for /v1/models."""
@@ -115,6 +118,7 @@ class SpeculativeIngress:
         """A replica that answers is healthy."""
         self._watch.begin()
         self._answers.export()
+        self._http.export()
 
     def __del__(self) -> None:
         """Serve calls this once no request is left, before it ends the replica."""

@@ -21,8 +21,9 @@ from core.verify.verifier import Opened, Verifier
 from serve_app.config import ServiceConfig
 from serve_app.deployments.answer.started import Started, declined_drafts
 from serve_app.deployments.models.target_loading import load_target
-from serve_app.deployments.telemetry.metrics import Metrics
+from serve_app.deployments.telemetry.metrics import VERIFIER_GAUGES, Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
+from serve_app.deployments.telemetry.vllm_names import EngineUnderVllmNames
 
 
 class TargetVerifier:
@@ -37,7 +38,8 @@ class TargetVerifier:
             prefill_chunk=target.prefill_chunk,
             lookup=config.lookup.sources,
         )
-        self._metrics = Metrics("verifier")
+        self._metrics = Metrics("verifier", VERIFIER_GAUGES)
+        self._under_vllm_names = EngineUnderVllmNames(config.name)
         tokenizer = load_tokenizer(locate(target.model))
         host = ray.util.get_node_ip_address()
         self._verifier = Verifier(partial(load_target, target), tokenizer, limits, host)
@@ -77,9 +79,11 @@ class TargetVerifier:
             self._verifier.close(opening.result().sessions)
 
     async def counts(self) -> Counter[str]:
-        """The counters of engine and wire, and the number of open sessions."""
+        """See `Verifier.counts`."""
         return await asyncio.wrap_future(self._verifier.counts())
 
     async def check_health(self) -> None:
         """Serve replaces the replica if this raises, or hangs because the engine does."""
-        self._metrics.export(await self.counts())
+        counts = await self.counts()
+        self._metrics.export(counts)
+        self._under_vllm_names.export(counts)

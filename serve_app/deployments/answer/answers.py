@@ -24,6 +24,7 @@ from serve_app.deployments.models.served_models import ServedModels
 from serve_app.deployments.telemetry.answer_metrics import AnswerMetrics
 from serve_app.deployments.telemetry.metrics import Metrics
 from serve_app.deployments.telemetry.reports import IngressReport
+from serve_app.deployments.telemetry.vllm_names import AnswersUnderVllmNames
 from serve_app.http.ledger import Totals
 from serve_app.http.service import ChoiceRun, Speculation
 
@@ -34,6 +35,7 @@ class OpenAnswer:
     def __init__(self, requests: Sequence[GenerationRequest], bundle: ServingBundle, speculation: Speculation) -> None:
         self.generation = Generation(requests)
         self.bundle = bundle
+        self.failed = False
         self.drafts: DraftSessions | None = None
         if speculation.enabled:
             task = speculation.task if speculation.task in bundle.tasks else None
@@ -46,6 +48,7 @@ class OpenAnswer:
         return None if self.drafts is None else self.drafts.prior
 
     def start(self, started: Started, choices: Sequence[int]) -> None:
+        self.generation.ledger.take()
         self.bundle.counts.events["verifier_calls"] += 1
         self.bundle.counts.declining = started.declines_all
         if self.drafts is not None:
@@ -91,6 +94,7 @@ class Answers:
         self._counts = IngressCounts()
         self.bundles = BundleChoice(served, self._counts)
         self._metrics = AnswerMetrics()
+        self._under_vllm_names = AnswersUnderVllmNames(served.config.name)
         self._exports = Metrics("ingress", gauges=frozenset())
         self._samples = DraftSamples()
 
@@ -116,6 +120,9 @@ class Answers:
                         if run.run.finish_reason is not None:
                             self._finish(answer, run.choice)
                         yield run
+            except Exception:
+                answer.failed = True
+                raise
             finally:
                 self._close(answer)
 
@@ -135,6 +142,7 @@ class Answers:
     def _close(self, answer: OpenAnswer) -> None:
         """The last token was sent, the client is gone, or the answer has failed."""
         self._metrics.end(answer.generation.ledger)
+        self._under_vllm_names.end(answer.generation.ledger, answer.generation.requests, failed=answer.failed)
         self.counts.update(answer.around_moves())
         self.bundles.end(answer.bundle, answer.judged(), speculative=answer.drafts is not None)
         if answer.drafts is not None:
@@ -159,6 +167,7 @@ class Answers:
         self._samples.hand_over()
         self._exports.export(self.counts)
         self._metrics.export(self._counts.moves)
+        self._under_vllm_names.export(self._calls.num_waiting)
         if self._traces is not None:
             self._traces.export()
 

@@ -66,6 +66,11 @@ class VerifierCalls:
         self._retry_after = retry_after
         self._logged: deque[str] = deque(maxlen=MAX_LOGGED)  # endpoints
 
+    @property
+    def num_waiting(self) -> int:
+        """The prompts that no verifier has started."""
+        return self._admission.waiting
+
     def place(self) -> AbstractContextManager[Place]:
         """See `Admission.place`."""
         return self._admission.place()

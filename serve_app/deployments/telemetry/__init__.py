@@ -2,8 +2,10 @@
 
 answer_metrics   tokens, times and moves of answers, as Ray metrics of the ingress
 decay_metrics    drafts in service beside their replay, as Ray metrics of the check
+http_metrics     responses by key and status, as Ray metrics of the ingress
 metrics          counts of engines and ingress as Ray metrics
 node_metrics     the metrics of all nodes as one text for Prometheus
 reports          what ingress, rollout and check of drafts tell operators
 replica_log      our log lines in the log that Serve keeps of each replica
+vllm_names       engines and answers under the names of vLLM's metrics
 """

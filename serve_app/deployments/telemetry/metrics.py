@@ -1,6 +1,6 @@
 """Exports the counters of engines and ingress to Prometheus, as Ray metrics, at every health check of a replica.
 
-A count that an engine keeps in its `counts` exports itself; one that can sink is also named in `GAUGES`.
+A count that an engine keeps in its `counts` exports itself; one that can sink is also named here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Set
 from ray.serve import metrics
 
 GAUGES = frozenset({"sessions", "pages", "remembered_pages"})  # of an engine; all other counts only grow
+VERIFIER_GAUGES = GAUGES | {"waiting_sessions", "free_pages"}
 
 
 class Metrics:

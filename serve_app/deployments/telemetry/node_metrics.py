@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 import httpx2 as httpx
 import ray
 
+from serve_app.application_names import CORE
 from serve_app.http.service import Overloaded
 
-PREFIX = "ray_taskspec_"
+OURS, VLLM = "ray_taskspec_", "ray_vllm_"
+OF_THE_SERVICE = f'application="{CORE}"'  # on the same nodes vLLM itself may export metrics under its names
 PATIENCE = 3.0  # seconds for all nodes together
 TRY_AGAIN = 10  # seconds; replicas report as often
 
@@ -29,7 +31,7 @@ async def cluster_metrics() -> str:
 
 
 def merged(texts: Iterable[str]) -> str:
-    """The families of metrics named `PREFIX`..., those of all texts with the same name together."""
+    """This service's families of metrics, those of all texts with the same name together."""
     families: dict[str, tuple[list[str], list[str]]] = {}  # by name: what is said of it, and its samples
     for text in texts:
         samples: list[str] | None = None  # those of the family that the text is at, if it is wanted
@@ -37,11 +39,11 @@ def merged(texts: Iterable[str]) -> str:
             if line.startswith(("# HELP ", "# TYPE ")):
                 name = line.split(maxsplit=3)[2]
                 samples = None
-                if name.startswith(PREFIX):
+                if name.startswith((OURS, VLLM)):
                     comments, samples = families.setdefault(name, ([], []))
                     if not any(comment.startswith(line[: len("# HELP ")]) for comment in comments):
                         comments.append(line)
-            elif samples is not None and line and not line.startswith("#"):
+            elif samples is not None and (line.startswith(OURS) or OF_THE_SERVICE in line):
                 samples.append(line)
     lines = (line for comments, samples in families.values() for line in (*comments, *samples))
     return "".join(f"{line}\n" for line in lines)

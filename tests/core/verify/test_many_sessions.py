@@ -124,8 +124,13 @@ def test_a_thousand_sessions_leave_nothing_behind(crowd: Crowd) -> None:
     assert resident() - half < GROWTH
     assert held() == before
     model, counts = models()[0], crowd.engine.counts
-    assert crowd.engine.gauges() == {"sessions": 0, "pages": 0, "remembered_pages": model.num_prefix_pages}
-    assert model.num_free_pages == CONTEXTS * CONTEXT // PAGE_SIZE
+    assert crowd.engine.gauges() == {
+        "sessions": 0,
+        "waiting_sessions": 0,
+        "pages": 0,
+        "free_pages": CONTEXTS * CONTEXT // PAGE_SIZE,
+        "remembered_pages": model.num_prefix_pages,
+    }
     assert crowd.engine.wait() is None
     assert len(crowd.left) > 50
     assert counts["preemptions"] > 20

@@ -107,6 +107,9 @@ def test_those_who_wait_for_a_prompt_give_way_with_the_one_that_computes_it() ->
     assert fed(short) == [oldest]
     short.model.close(-1)
     [last] = short.engine.open([late])
+    gauges = short.engine.gauges()
+    assert (gauges["sessions"], gauges["waiting_sessions"]) == (4, 3)
+    assert gauges["pages"] + gauges["free_pages"] == 5
     short.finish()
     assert [short.tokens(number) for number in numbers] == [plain_tokens(one, context=CONTEXT) for one in group]
     assert short.tokens(last) == plain_tokens(late, context=CONTEXT)

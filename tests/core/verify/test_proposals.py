@@ -101,6 +101,28 @@ def test_a_hostile_proposal_is_counted_and_dropped(base: int, tokens: tuple[int,
     assert bench.tokens(number) == plain_tokens(request(20))
 
 
+def test_passes_with_proposals_count_by_how_many_tokens_were_accepted() -> None:
+    bench = Bench()
+    answer = plain_tokens(request(60))
+    [number] = bench.engine.open([request(60)])
+    bench.step()
+    for right in (3, 0, 3, 4, 1):
+        begin = len(bench.tokens(number))
+        wrong = [(token + 1) % VOCAB_SIZE for token in answer[begin + right : begin + 4]]
+        bench.propose(number, len(PROMPT) + begin, [*answer[begin : begin + right], *wrong])
+        bench.step()
+    bench.step()
+    counts = bench.engine.counts
+    assert {name: passes for name, passes in counts.items() if name.startswith("passes_accepting_")} == {
+        "passes_accepting_3": 2,
+        "passes_accepting_0": 1,
+        "passes_accepting_4": 1,
+        "passes_accepting_1": 1,
+    }
+    assert (counts["proposed"], counts["accepted"], counts["plain_passes"]) == (20, 11, 2)
+    assert counts["tokens"] == len(bench.tokens(number)) == 1 + 11 + 5 + 1
+
+
 @pytest.mark.parametrize(("cap", "put"), [(None, 4), (0, 0), (2, 2), (9, 9), (99, 16)])
 def test_no_more_is_put_to_the_target_than_request_and_service_allow(cap: int | None, put: int) -> None:
     bench = Bench()

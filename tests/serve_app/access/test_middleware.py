@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from serve_app.access.middleware import MAX_HEADER_BYTES, OPEN, access_log
 from serve_app.access.request_ids import LONGEST
 from serve_app.access_config import Cors, Limits
 from serve_app.config import Ingress
+from serve_app.http.handled import Handled
+from serve_app.http.service import Overloaded, full_queue
 from tests.serve_app.clients import Connection
 from tests.serve_app.live import live
 from tests.serve_app.scripted import ScriptedService
@@ -226,6 +229,35 @@ async def test_a_client_that_leaves_has_its_line_and_frees_its_place(lines: list
         await connection.ended()
         assert service.open == 0
     assert [line.split()[2] for line in lines] == ["499", "499"]
+
+
+async def test_requests_are_counted_by_key_method_and_status_and_sheds_apart(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    alice, bob = bearer(add(file, "alice")), bearer(add(file, "bob"))
+    service, handled = ScriptedService(), Counter[Handled]()
+    app = guarded(service, Ingress(limits=Limits(requests_per_minute=3)), Keys(file, {}), handled=handled)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        for key in (alice, alice, bob, {}):
+            await client.post(CHAT, json=ASKED, headers=key)
+        for failure in (full_queue(2), Overloaded("no verifier is running")):
+            service.failure = failure
+            await client.post(CHAT, json=ASKED, headers=bob)
+        for _ in range(2):
+            await client.post(CHAT, json={}, headers=alice)
+        for method in ("GET", "BREW", "STEEP"):
+            await client.request(method, "/v1/models", headers=alice)
+    assert handled == {
+        Handled("alice", "POST", 200, shed=False): 2,
+        Handled("bob", "POST", 200, shed=False): 1,
+        Handled("-", "POST", 401, shed=False): 1,
+        Handled("bob", "POST", 503, shed=True): 1,
+        Handled("bob", "POST", 503, shed=False): 1,
+        Handled("alice", "POST", 400, shed=False): 1,
+        Handled("alice", "POST", 429, shed=False): 1,
+        Handled("alice", "GET", 200, shed=False): 1,
+        Handled("alice", "other", 405, shed=False): 2,
+    }
 
 
 async def test_a_path_cannot_break_a_line_of_the_log(lines: list[str]) -> None:

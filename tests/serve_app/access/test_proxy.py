@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -31,6 +32,7 @@ from serve_app.access.proxy import (
     Shedding,
     Wording,
     middlewares,
+    refusals,
 )
 from serve_app.api.app import create_app
 from serve_app.api.error_forms import error_response
@@ -112,6 +114,24 @@ async def test_what_proxies_say_has_the_id_of_the_request() -> None:
         assert [answer.status_code for answer in answers] == statuses
         assert [answer.headers.get_list("x-request-id") for answer in answers] == [["mine"]] * 2
     assert ingress.asked == 1
+
+
+async def test_what_proxies_say_themselves_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counter[str]()
+    monkeypatch.setattr(refusals(), "inc", lambda value, tags: counted.update({tags["status"]: value}))
+    ingress = Ingress()
+    for app, error in (
+        (ingress, Overloaded("full", queue_full=True)),
+        (ingress, Overloaded("no verifier is running")),
+        (silent, None),
+    ):
+        ingress.error = error
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(as_served(app)), base_url="http://service"
+        ) as client:
+            for _ in range(3):
+                await client.post("/v1/messages", json={})
+    assert counted == {"503": 2, "502": 3}  # the first of the full queue is the ingress' own, and counted there
 
 
 async def silent(_scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -148,14 +148,20 @@ async def test_the_body_of_a_request_that_offers_http_2_is_read(served: Served) 
 
 
 def test_the_metrics_of_the_service_are_at_one_address(served: Served) -> None:
-    wanted = ("ray_taskspec_verifier_tokens_total{", "ray_taskspec_answer_seconds_bucket{")
+    wanted = (
+        "ray_taskspec_verifier_tokens_total{",
+        "ray_taskspec_answer_seconds_bucket{",
+        "ray_vllm_num_requests_running{",
+        "ray_vllm_e2e_request_latency_seconds_bucket{",
+        'key_name="alice"',
+    )
     with served.client(served.alice) as client:
         assert client.post(CHAT, json=BODY).status_code == 200
         read = partial(client.get, "/metrics")
         eventually(lambda: all(name in read().text for name in wanted), f"{wanted} are told", seen=lambda: read().text)
         text = read().text
     samples = [line for line in text.splitlines() if line and not line.startswith("#")]
-    assert all(line.startswith("ray_taskspec_") for line in samples)
+    assert all(line.startswith(("ray_taskspec_", "ray_vllm_")) for line in samples)
     named = [line for line in text.splitlines() if line.startswith("# TYPE ")]
     assert len(named) == len(set(named)) > 3
 

@@ -1,18 +1,23 @@
-"""The ledger of an answer is read when it ends: what was judged, and what moves brought."""
+"""The ledger of an answer is read when it ends: what was judged, what moves brought, and how it ended."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from core.generation import GenerationRequest, Run
 from core.rollout.trial import JudgedAnswer
 from core.sampling.params import SamplingParams
 from serve_app.config import load_config
-from serve_app.deployments.answer.answers import OpenAnswer
+from serve_app.deployments.answer.answers import Answers, OpenAnswer
 from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
 from serve_app.deployments.models.served_models import ServedModels
-from serve_app.http.service import Speculation
+from serve_app.http.service import ChoiceRun, Overloaded, Speculation
+from tests.serve_app.deployments.telemetry.recording import recorded_values
 
 GOOD, BAD = Run((1, 2, 3), proposed=4, accepted=2), Run((4,), proposed=2, accepted=0)
 
@@ -91,3 +96,49 @@ def test_the_calls_and_the_verifiers_wish_are_counted_for_the_replica() -> None:
     answer.start(cast(Any, started), [0])
     answer.stop()
     assert (answer.bundle.counts.events, answer.bundle.counts.declining) == ({"verifier_calls": 1}, True)
+
+
+class Calls:
+    """As `VerifierCalls`: a verifier takes the prompt, gives `runs`, and then fails if there is an `error`."""
+
+    num_waiting = 2
+
+    def __init__(self, runs: Sequence[Run], error: Exception | None = None) -> None:
+        self._runs = runs
+        self._error = error
+
+    def place(self) -> Any:
+        return nullcontext()
+
+    async def runs(self, generation: object, place: object, answer: OpenAnswer) -> AsyncGenerator[ChoiceRun, None]:
+        del generation, place
+        answer.start(cast(Any, SimpleNamespace(declines_all=True)), [0])
+        for run in self._runs:
+            yield answer.enter(0, run)
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize(
+    ("runs", "error", "taken", "reason"),
+    [
+        ([GOOD, Run((9,), finish_reason="stop")], None, 2, "stop"),
+        ([GOOD, Run((9,), finish_reason="length")], None, 2, "length"),
+        ([GOOD, GOOD], None, 1, "abort"),  # its client has enough
+        ([GOOD], Overloaded("several verifiers were lost"), 2, "error"),
+    ],
+)
+async def test_an_answer_counts_by_its_end(
+    monkeypatch: pytest.MonkeyPatch, runs: list[Run], error: Exception | None, taken: int, reason: str
+) -> None:
+    recorded = recorded_values(monkeypatch, "vllm_")
+    served = ServedModels(load_config("family"), drafts={"general": None})
+    answers = Answers(served, cast(Any, Calls(runs, error)), None)
+    request = GenerationRequest(tokens=(5, 6), prompt_length=2, params=SamplingParams(seed=1, max_tokens=9))
+    stream = answers.generate([request], Speculation(enabled=False))
+    with pytest.raises(type(error)) if error is not None else nullcontext():
+        for _ in range(taken):
+            await anext(stream)
+    await stream.aclose()
+    assert [name[1] for name in recorded if name[0] == "request_success"] == [reason]
+    assert (("request_queue_time_seconds",) in recorded) == (reason in ("stop", "length"))

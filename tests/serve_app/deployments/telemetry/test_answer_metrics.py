@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import Counter
 
 import pytest
-from ray.util.metrics import Metric
 
 from core.generation import Run
 from serve_app.config import load_config
@@ -20,8 +18,7 @@ from serve_app.deployments.telemetry.answer_metrics import (
 )
 from serve_app.http.ledger import AnswerLedger
 from serve_app.http.service import ChoiceRun
-
-Recorded = dict[tuple[str, ...], list[float]]  # by the name of a metric and the values of its tags, in their order
+from tests.serve_app.deployments.telemetry.recording import Recorded, recorded_values
 
 
 class Clock:
@@ -33,15 +30,7 @@ class Clock:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    """What Ray's metrics are given."""
-    found: Recorded = defaultdict(list)
-
-    def record(metric: Metric, value: float, tags: Mapping[str, str]) -> None:
-        assert set(tags) == set(metric.info["tag_keys"])
-        found[metric.info["name"].removeprefix("taskspec_answer_"), *tags.values()].append(value)
-
-    monkeypatch.setattr(Metric, "_record", record)
-    return found
+    return recorded_values(monkeypatch, "taskspec_answer_")
 
 
 @pytest.fixture

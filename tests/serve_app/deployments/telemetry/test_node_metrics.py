@@ -30,6 +30,11 @@ ray_serve_taskspec_like{{of="ray_taskspec_"}} 1.0
 # TYPE ray_taskspec_answer_seconds histogram
 ray_taskspec_answer_seconds_bucket{{le="+Inf",node="{node}"}} 1.0
 ray_taskspec_answer_seconds_count{{node="{node}"}} 1.0
+# HELP ray_vllm_num_requests_running of this service and of another on the same node
+# TYPE ray_vllm_num_requests_running gauge
+ray_vllm_num_requests_running{{application="taskspec",node="{node}"}} 2.0
+ray_vllm_num_requests_running{{application="llm",node="{node}"}} 3.0
+ray_vllm_num_requests_running{{node="{node}"}} 4.0
 """
 
 
@@ -45,6 +50,10 @@ def test_only_this_services_series_are_kept_those_of_a_name_together() -> None:
         'ray_taskspec_answer_seconds_count{node="a"} 1.0\n'
         'ray_taskspec_answer_seconds_bucket{le="+Inf",node="b"} 1.0\n'
         'ray_taskspec_answer_seconds_count{node="b"} 1.0\n'
+        "# HELP ray_vllm_num_requests_running of this service and of another on the same node\n"
+        "# TYPE ray_vllm_num_requests_running gauge\n"
+        'ray_vllm_num_requests_running{application="taskspec",node="a"} 2.0\n'
+        'ray_vllm_num_requests_running{application="taskspec",node="b"} 2.0\n'
     )
 
 
