@@ -88,7 +88,11 @@ class Pods(NamedTuple):
         group, head = groups(the("RayCluster", base()))[role], role == "head"
         own = {"address": f"{self.hosts[0].address}:{GCS_PORT}"} if not head else {}
         command = start_command(group, head, {"node-ip-address": host.address, **own, **(changes or {})})
-        redis = {"RAY_REDIS_ADDRESS": f"{GATEWAY}:6379", "REDIS_PASSWORD": self.password}
+        redis = {
+            "RAY_REDIS_ADDRESS": f"{GATEWAY}:6379",
+            "REDIS_PASSWORD": self.password,
+            "RAY_external_storage_namespace": "uid-of-the-cluster",
+        }
         variables = {
             **{name: self.volumes.placed(value) for name, value in environment(container(group)).items()},
             **self.access,
@@ -117,6 +121,12 @@ class Pods(NamedTuple):
         )
         assert outcome.returncode == 0, outcome.stdout + outcome.stderr
         return outcome.stdout
+
+    def status(self) -> str:
+        """What `taskspec status` says on the head."""
+        variables = {**self.access, "RAY_ADDRESS": f"127.0.0.1:{GCS_PORT}"}
+        command = ["taskspec", "status", "--address", "auto"]
+        return self.hosts[0].popen(command, env=variables, stdout=subprocess.PIPE).communicate(timeout=PATIENCE)[0]
 
     def is_ready(self) -> bool:
         """The probe of the ingress pod."""
@@ -185,10 +195,19 @@ def test_the_pods_of_the_manifests_serve_who_has_a_key(pods: Pods) -> None:
 
     bob = pods.volumes.update_keys("bob")
     eventually(lambda: pods.ask(bob).status_code == 200, "the key of a Secret that has changed", 10)
-    assert pods.ask(alice).status_code == 401
+    eventually(lambda: pods.ask(alice).status_code == 401, "the end of a key that is gone, in every replica", 10)
+
+    verifiers = rest.pids(":TargetVerifier")
+    head.kill()
+    assert pods.ask(bob).status_code == 200
+    head.boot()
+    pods.start(head, "head")
+    eventually(lambda: "ingress" in pods.status(), "the head that has its state in Redis", 120, seen=pods.status)
+    assert pods.ask(bob).status_code == 200
+    assert rest.pids(":TargetVerifier") == verifiers
 
 
-def placed(pods: Pods) -> dict[str, set[Host]]:
+def placed(pods: Pods) -> dict[str, set[str]]:
     """The hosts of the replicas, by deployment."""
     names = ("SpeculativeIngress", "TargetVerifier", "DraftPool")
-    return {name: {host for host in pods.hosts if host.processes(f":{name}")} for name in names}
+    return {name: {host.name for host in pods.hosts if host.processes(f":{name}")} for name in names}
