@@ -8,13 +8,14 @@ hosting        brings a service up, on a Ray of its own (`local_cluster`) or on 
 ray_private    all that is used of Ray without a public name
 connection     connects a command to the Ray of a running service
 operations     what operators see of a running service, and the replicas that they set
+draining       takes a node out of a cluster while it serves
 deployments    actors (ingress, task router, draft pools, target verifier), the life of an answer, deploying, telemetry
 api            the FastAPI application: routes of every protocol, forms of errors
 http           the core of all protocols: from a request's fields to the pieces of its answer
 protocols      openai, responses, anthropic: leaves that translate
 client         a client of any OpenAI-compatible server
 access         API keys, limits per key, CORS, request ids, the access log
-cli            `taskspec`: demo, serve, chat, bench, status, scale, bundles, keys; other packages add commands
+cli            `taskspec`: demo, serve, chat, bench, status, scale, drain, bundles, keys; other packages add commands
 demo           `taskspec demo`: every draft compared with plain decoding, over HTTP
 examples       clients to begin with, with OpenAI's official library
 audit          `taskspec audit`: recorded answers held to plain decoding

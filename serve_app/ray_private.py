@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,6 +113,23 @@ def free_resources() -> dict[str, dict[str, float]]:
 
     free: dict[str, dict[str, float]] = available_resources_per_node()
     return free
+
+
+def announce_departure(node: str, seconds: float) -> str:
+    """Let the cluster give a node no more work, as it goes in `seconds`; why not, if it refuses.
+
+    Only `ray drain-node`, which is hidden, does the same. As the reason is that of a node that is taken away, Ray does
+    not wait until the node is idle.
+    """
+    import ray
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+    from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+    client = GcsClient(address=ray.get_runtime_context().gcs_address)
+    reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    deadline_ms = int((time.time() + seconds) * 1000)
+    accepted, refusal = client.drain_node(node, reason, "taskspec drain", deadline_ms)
+    return "" if accepted else str(refusal)
 
 
 # ---- the store of a cluster

@@ -131,6 +131,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "serve_app.applications": {"serve_app.deployments.deploy", "serve_app.deployments.models"},
     "serve_app.connection": {"serve_app.local_cluster", "serve_app.ray_private"},
+    "serve_app.draining": {"serve_app.ray_private"},
     "serve_app.operations": {"serve_app.ray_private", *DEPLOYMENTS},
     "serve_app.hosting": {
         "serve_app.connection",
@@ -151,6 +152,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *DEPLOYMENTS,
         "serve_app.local_cluster",
         "serve_app.client",
+        "serve_app.draining",
         "serve_app.operations",
         "serve_app.terminal",
     },

@@ -192,6 +192,7 @@ app.command()(load_cli.bench)
 app.command()(audit_cli.audit)
 app.command()(operations_cli.status)
 app.command()(operations_cli.scale)
+app.command()(operations_cli.drain)
 app.add_typer(bundles_cli.app, name="bundles")
 app.add_typer(keys_cli.app, name="keys")
 for _entry in entry_points(group=COMMANDS):

@@ -1,4 +1,4 @@
-"""`taskspec status` and `taskspec scale`: what operators see of a running service, and change in it."""
+"""`taskspec status`, `scale` and `drain`: what operators see of a running service, and change in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from core.errors import ConfigError
-from serve_app.connection import connect_to_service
+from serve_app.connection import AUTO, connect, connect_to_service
 
 if TYPE_CHECKING:
     from core.rollout.trial import AcceptanceStats
@@ -89,6 +89,26 @@ def scale(replicas: Replicas, address: Address = None) -> None:
 
     for part in set_replicas(numbers):
         sys.stdout.write(f"{part.name}: {part.target} -> {numbers[part.name]} replicas\n")
+
+
+def drain(
+    seconds: Annotated[int, typer.Option(min=1, help="Until this node goes; answers of a longer wait are cut.")] = 700,
+) -> None:
+    """Let this node of a cluster end its answers, before it is shut down or its pod is deleted.
+
+    The node takes no more work, and the proxy on it tells balancers that it goes. Serve starts its replicas on other
+    nodes, and each ends here as soon as another runs in its place; without room elsewhere in time it ends all the same:
+    one of the ingress after it had 10 minutes for its answers, others after 60 s, whose answers go on elsewhere. The
+    command returns when nothing serves here any more. The node stays drained: end its Ray, and start it again.
+
+    Example, on the node: `taskspec drain && ray stop`
+
+    Exit code 1 if something still serves after that time. The head is not for draining: without it nothing is moved.
+    """
+    connect(AUTO)
+    from serve_app import draining
+
+    draining.drain(seconds)
 
 
 def parse_replicas(arguments: Sequence[str]) -> dict[str, int]:
