@@ -123,7 +123,7 @@ def announce_departure(node: str, seconds: float) -> str:
     """
     import ray
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
-    from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+    from ray.core.generated.autoscaler_pb2 import DrainNodeReason  # type: ignore[attr-defined]
 
     client = GcsClient(address=ray.get_runtime_context().gcs_address)
     reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")

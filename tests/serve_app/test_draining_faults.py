@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import ray
 
-from serve_app import draining
+from serve_app import draining, ray_private
 from serve_app.draining import NotDrained, drain
 
 
@@ -15,8 +16,8 @@ def replies(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What Ray refuses, and what serves on this node, for a test to set."""
     settings = SimpleNamespace(refusal="", parts=list[str]())
     node = SimpleNamespace(get_node_id=lambda: "node")
-    monkeypatch.setattr(draining.ray, "get_runtime_context", lambda: node)
-    monkeypatch.setattr(draining.ray_private, "announce_departure", lambda _node, _seconds: settings.refusal)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: node)
+    monkeypatch.setattr(ray_private, "announce_departure", lambda _node, _seconds: settings.refusal)
     monkeypatch.setattr(draining, "serving_on", lambda _node: settings.parts)
     monkeypatch.setattr(draining, "LOOK_EVERY", 0.01)
     return settings
