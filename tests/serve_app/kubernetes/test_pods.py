@@ -37,6 +37,7 @@ from tests.serve_app.kubernetes.manifests import (
 NEEDED = ("ip", "redis-server")
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.soak,  # three minutes
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make hosts"),
     pytest.mark.skipif(None in map(shutil.which, NEEDED), reason=f"needs {', '.join(NEEDED)}"),
 ]
