@@ -1,8 +1,9 @@
 """README.md's "On a cluster", walked on three hosts with Ray's launcher: `python -m tests.bench.own_machines`, as root.
 
 The hosts have sshd, and nothing of Ray runs on them. An operator beside them types the commands of README.md,
-serving.md and operating.md, on serve_app/own-machines.yaml. What is typed and printed is written to `--out`. The walk
-stops at the first command that fails, and where an answer differs from those before.
+serving.md and operating.md, with serve_app/own-machines.yaml. What is typed and printed is written to `--out`, without
+what ssh and `ray exec` say at every command. The walk stops at the first command that fails, and where an answer
+differs from those before.
 """
 
 from __future__ import annotations
@@ -59,8 +60,12 @@ _INSTALLED = f"""\
   - chmod +x ~/venv/bin/*
 """
 _SMALL = "ray start --num-cpus=2 --object-store-memory=80000000"
-_INVISIBLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x0f\x07]")
-_OF_SSH = re.compile(r"^(Shared connection to|Connection to|Warning: Permanently added) ")
+_INVISIBLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\^@|[\x00\x07\x0f]")
+# What ssh says, what `ray exec` says before every command, and pictures of a progress view before the last.
+_NOISE = re.compile(
+    r"^(Shared connection to|Connection to|Warning: Permanently added|Loaded cached provider|If you experience issues|"
+    r".*ClusterState: (Loaded|Writing)|Fetched IP:|[\u2800-\u28ff]) "
+)
 
 
 class Operator:
@@ -136,13 +141,9 @@ class Operator:
         return process
 
     def _tidy(self, output: str) -> str:
-        """What a terminal shows in the end, without ssh's own lines and without paths of this machine."""
-        shown = []
-        for line in output.split("\n"):
-            last = _INVISIBLE.sub("", line).rstrip("\r").rpartition("\r")[2].rstrip()
-            if not _OF_SSH.match(last):
-                shown.append(last)
-        text = "\n".join(shown).strip("\n")
+        """What a terminal shows in the end, without noise and without paths of this machine."""
+        lines = (_INVISIBLE.sub("", line).rstrip("\r").rpartition("\r")[2].rstrip() for line in output.split("\n"))
+        text = re.sub(r"\n{3,}", "\n\n", "\n".join(line for line in lines if not _NOISE.match(line))).strip("\n")
         for path, name in self._names.items():
             text = text.replace(path, name)
         return text
@@ -228,10 +229,11 @@ def own_file(home: Path, hosts: Sequence[Host], key: Path) -> str:
 
 def bring_up(operator: Operator, hosts: Sequence[Host]) -> None:
     operator.types("(umask 077; ray get-auth-token --generate > /dev/null)")
-    operator.types(f"ray up {MINE}", "y\n")
+    operator.types(f"ray up {MINE}", "y\nn\n")  # a new cluster, and no usage statistics
     eventually(lambda: nodes(operator) == len(hosts), "every node", PATIENCE)
     operator.on_head("ray status")
-    operator.on_head("RAY_AUTH_TOKEN=0123456789abcdef0123456789abcdef ray status", fails=True)
+    operator.on_head("RAY_AUTH_TOKEN=0123456789abcdef0123456789abcdef taskspec status --address auto", fails=True)
+    operator.on_head(f"mkdir {SHARED}/bundles {SHARED}/traces")
     operator.on_head(f"taskspec serve --config {SHARED}/service.yaml --address auto")
     places(operator, hosts)
 
