@@ -21,7 +21,7 @@ from serve_app.local_cluster import (
 )
 
 AUTO = "auto"
-TOKEN_HINT = "if it requires a token, set RAY_AUTH_MODE=token"
+TOKEN_HINT = "if it requires a token, set RAY_AUTH_MODE=token, and have the token in ~/.ray/auth_token"
 
 
 class NotReached(TaskSpecError):

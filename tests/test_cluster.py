@@ -1,9 +1,11 @@
-"""cluster.yaml is accepted by Ray's own launcher, as `ray up` would load it before it calls the cloud."""
+"""cluster.yaml and own-machines.yaml are accepted by Ray's own launcher, as `ray up` would load them."""
 
 from __future__ import annotations
 
 import copy
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,28 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from click import ClickException
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from tests.bench.hosts.cluster import shipped_environment
+
 ROOT = Path(__file__).parent.parent
+AWS, OWN = "cluster.yaml", "serve_app/own-machines.yaml"
 Config = dict[str, Any]
+
+
+def read(name: str) -> Config:
+    return yaml.safe_load((ROOT / name).read_text())
 
 
 @pytest.fixture
 def cluster() -> Config:
-    return yaml.safe_load((ROOT / "cluster.yaml").read_text())
+    return read(AWS)
+
+
+@pytest.fixture
+def own() -> Config:
+    return read(OWN)
 
 
 def launch_config(cluster: Config) -> Config:
@@ -100,3 +115,53 @@ def test_the_cluster_has_nodes_for_every_verifier_of_the_gpu_config(cluster: Con
     assert 2 <= actors["autoscaling"]["min_replicas"] <= nodes["min_workers"]
     draft = cluster["available_node_types"]["draft"]["labels"]
     assert all(pool["actors"]["label_selector"] == draft for pool in [service["draft"], *service["pools"].values()])
+
+
+def test_ray_accepts_own_machines(own: Config) -> None:
+    [nodes] = launch_config(own)["available_node_types"].values()
+    assert nodes["min_workers"] == nodes["max_workers"] == len(own["provider"]["worker_ips"]) == 2
+
+
+@pytest.mark.parametrize("spoilt", ["head_ip", "worker_ips"])
+def test_ray_refuses_own_machines_without_addresses(own: Config, spoilt: str) -> None:
+    del own["provider"][spoilt]
+    with pytest.raises(ClickException):
+        launch_config(own)
+
+
+@pytest.mark.parametrize("name", [AWS, OWN])
+def test_every_node_has_the_environment_and_the_token_of_the_service(name: str, tmp_path: Path) -> None:
+    """The commands that set a node up, run in a home, give its shells what ray.env says, once."""
+    config = read(name)
+    assert config["file_mounts"].keys() >= {mounted(config, "."), mounted(config, "~/.ray/auth_token")}
+    (tmp_path / "taskspec").symlink_to(ROOT)
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "activate").touch()
+    [command] = [command for command in config["setup_commands"] if "ray.env" in command]
+    for _ in range(2):
+        shell(command, tmp_path)
+    assert len((tmp_path / ".bashrc").read_text().splitlines()) == 1
+    variables = dict(line.split("=", 1) for line in shell(". ~/.bashrc; env", tmp_path).splitlines())
+    assert variables.items() >= shipped_environment().items() >= {("RAY_AUTH_MODE", "token")}
+    assert not any("RAY_" in option for option in config.get("docker", {}).get("run_options", []))
+
+
+def mounted(config: Config, what: str) -> str:
+    """Where a file or directory of the operator lies on the nodes."""
+    return next(there for there, here in config["file_mounts"].items() if here == what)
+
+
+def shell(command: str, home: Path) -> str:
+    """What a command prints that a node would run with this home."""
+    environment = {"HOME": str(home), "PATH": os.defpath}
+    return subprocess.run(["bash", "-c", command], env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_node_announces_the_address_it_is_reached_by_and_its_labels(own: Config, tmp_path: Path) -> None:
+    reached = "export SSH_CONNECTION='10.0.0.9 50000 10.0.0.2 22' RAY_HEAD_IP=10.0.0.1; ray() { echo \"$@\"; }; "
+    for node in ("head", "worker"):
+        command = own[f"{node}_start_ray_commands"][-1]
+        assert {"--node-ip-address=10.0.0.2", "--labels="} <= set(shell(reached + command, tmp_path).split())
+        (tmp_path / "labels").write_text("role=verifier\n")
+        assert "--labels=role=verifier" in shell(reached + command, tmp_path).split()
+        (tmp_path / "labels").unlink()

@@ -16,6 +16,8 @@ import pytest
 
 from tests.bench.hosts import COMMANDS, ROOT, Host, three_hosts
 from tests.bench.hosts.cluster import documented
+from tests.bench.hosts.ssh import COMMANDS as SSH_COMMANDS
+from tests.bench.hosts.ssh import make_key, start_sshd
 from tests.eventually import eventually
 
 ALLOWED = (
@@ -62,6 +64,19 @@ def test_each_has_its_name_its_home_its_processes_and_its_loopback(hosts: tuple[
         assert [reaches(host), bool(host.processes("create_server"))] == [host is hosts[0]] * 2
     with pytest.raises(RuntimeError, match=r"host2: .* exits with 1"):
         hosts[1].run([sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 9000), timeout=1)"])
+
+
+@needs_root
+@pytest.mark.skipif(None in map(shutil.which, SSH_COMMANDS), reason=f"needs {', '.join(SSH_COMMANDS)}")
+def test_root_logs_in_by_key_and_is_at_home(hosts: tuple[Host, Host, Host], tmp_path: Path) -> None:
+    start_sshd(hosts[1], make_key(tmp_path / "key"))
+    options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes"]
+    ssh = ["ssh", "-q", *options, "-i", tmp_path / "key", f"root@{hosts[1].address}"]
+    said = hosts[0].run([*ssh, "hostname; echo ~; echo ${COLOUR:-none}"])
+    assert said.split() == ["host2", str(hosts[1].home), "none"]
+    ssh[-2] = make_key(tmp_path / "another")
+    with pytest.raises(RuntimeError, match="exits with 255"):
+        hosts[0].run([*ssh, "true"])
 
 
 @needs_root

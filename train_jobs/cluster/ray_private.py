@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ray._private import worker
+from ray._private import state, worker
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig
 
@@ -21,3 +21,8 @@ class LoneWorker(TorchConfig):
 def silence_raylets() -> None:
     """Keep the messages of raylets out of this process's output. There is no other switch."""
     worker.print_to_stdstream = lambda *_, **__: None
+
+
+def free_resources() -> list[dict[str, float]]:
+    """What each node has left. The public function tells only the sum, of which a worker may fit on no node."""
+    return list(state.available_resources_per_node().values())

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ray
-from ray.util import ActorPool
 
+from train_jobs.cluster.ray_private import free_resources
 from train_jobs.config import WorkerConfig
 
 Item = TypeVar("Item")
@@ -24,13 +24,25 @@ def spread(cls: type, worker: WorkerConfig, items: Sequence[Item], *args: Any) -
     options = {"max_restarts": _RETRIES, "max_task_retries": _RETRIES, **resources(worker)}
     remote: Any = ray.remote(_Host).options(**options)
     hosts = [remote.remote() for _ in range(min(len(items), at_once(worker)))]
-    pool: Any = ActorPool(hosts)
     try:
-        yield from pool.map_unordered(lambda host, item: host.work.remote(cls, args, item), list(items))
+        yield from _results(hosts, cls, args, items)
     finally:
         for host in hosts:
             with contextlib.suppress(Exception):  # Ray may be going down
                 ray.kill(host)
+
+
+def _results(hosts: Sequence[Any], cls: type, args: tuple[Any, ...], items: Sequence[Item]) -> Iterator[Any]:
+    """Those of the items. A host gets one when it runs: others may have taken its place, and keep it to the end."""
+    waiting, starting, working = list(items), {host.start.remote(): host for host in hosts}, dict[Any, Any]()
+    while waiting or working:
+        [over], _ = ray.wait([*starting, *working])
+        result, done = ray.get(over), over in working
+        host = working.pop(over) if done else starting.pop(over)
+        if waiting:
+            working[host.work.remote(cls, args, waiting.pop(0))] = host
+        if done:
+            yield result
 
 
 class _Host:
@@ -38,6 +50,9 @@ class _Host:
 
     def __init__(self) -> None:
         self._worker: Any = None
+
+    def start(self) -> None:
+        """Return once it runs."""
 
     def work(self, cls: type, args: tuple[Any, ...], item: Any) -> Any:
         self._worker = self._worker or cls(*args)
@@ -56,19 +71,24 @@ def at_once(worker: WorkerConfig) -> int:
     """
     rooms = []
     for _ in range(_SAMPLES):
-        rooms.append(fitting(ray.available_resources(), worker))
+        rooms.append(fitting(free_resources(), worker))
         time.sleep(1 / _SAMPLES)
     return max(rooms)
 
 
 def at_most(worker: WorkerConfig) -> int:
     """Number of such workers that an otherwise empty cluster could hold, at least 1, at most `at_once`."""
-    return fitting(ray.cluster_resources(), worker)
+    return fitting([node["Resources"] for node in ray.nodes() if node["Alive"]], worker)
 
 
-def fitting(resources: Mapping[str, float], worker: WorkerConfig) -> int:
-    """Number of such workers that these resources of Ray are enough for, at least 1, at most `at_once`."""
+def fitting(nodes: Sequence[Mapping[str, float]], worker: WorkerConfig) -> int:
+    """Number of such workers that these resources of nodes are enough for, at least 1, at most `at_once`."""
+    room = sum(_fitting_on(node, worker) for node in nodes)
+    return max(1, room if worker.at_once is None else min(room, worker.at_once))
+
+
+def _fitting_on(resources: Mapping[str, float], worker: WorkerConfig) -> int:
     room = resources.get("CPU", 0.0) / worker.num_cpus
     if worker.num_gpus:
         room = min(room, resources.get("GPU", 0.0) / worker.num_gpus)
-    return max(1, int(room if worker.at_once is None else min(room, worker.at_once)))
+    return int(room)

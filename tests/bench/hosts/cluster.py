@@ -38,16 +38,18 @@ def environment(directory: Path) -> dict[str, str]:
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     return {
-        "RAY_AUTH_MODE": "token",
+        **shipped_environment(),
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_SERVE_PROXY_USE_GRPC": "1",
-        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.access.proxy:middlewares",
-        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
+
+
+def shipped_environment() -> dict[str, str]:
+    """What serve_app/ray.env has for every node."""
+    lines = (ROOT / "serve_app" / "ray.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
 
 def start_ray(hosts: Sequence[Host], labels: Mapping[str, str] | None = None, redis: str | None = None) -> None:
