@@ -67,7 +67,8 @@ class VerifyEngine:
     `counts` holds the passes (`steps`); the `tokens`, `proposed`, `accepted` and `plain_passes` (those without
     proposals) of all sessions, `proposed_*` and `accepted_*` by source, and the passes with proposals by the number of
     tokens accepted, `passes_accepting_*`; the microseconds `stepping_us` and `waiting_us` for proposals; and messages
-    `dropped_*`.
+    `dropped_*`. Passes that read no prompt took `decoding_us` with their waits, and plain decoding would have taken
+    `plain_us` for the same tokens, by what the policy knows of the cost of a pass.
     """
 
     def __init__(self, model: Model, vocabulary: Vocabulary, config: VerifyConfig, clock: Callable[[], float]) -> None:
@@ -191,7 +192,7 @@ class VerifyEngine:
             runs.append((drawing.session.number, self._commit(drawing, tokens)))
         unfinished = [drawing.session for drawing in drawings if drawing.session.chain.finish_reason is None]
         ended = self._clock()
-        self._observe(feeds, num_drafting, began, ended)
+        self._observe(feeds, num_drafting, began, ended, sum(len(run.tokens) for _, run in runs))
         self._progressed += unfinished
         self._links.plan(unfinished, len(self._sessions.leading()), ended)
         return runs
@@ -325,7 +326,9 @@ class VerifyEngine:
             self._finish(session)
         return run
 
-    def _observe(self, feeds: Sequence[ScheduledRows], num_drafting: int, began: float, ended: float) -> None:
+    def _observe(
+        self, feeds: Sequence[ScheduledRows], num_drafting: int, began: float, ended: float, num_tokens: int
+    ) -> None:
         """Count the time since the last pass: waiting for proposals, and all else as the cost of this pass."""
         waited = 0.0 if self._waiting_since is None else began - self._waiting_since
         since = began - waited if self._ended is None else self._ended
@@ -340,8 +343,16 @@ class VerifyEngine:
         if chunks:
             self.policy.costs.observe_reading(rows, chunks, seconds, num_drafting)
         else:
+            self._compare_with_plain(len(feeds), num_tokens, waited + seconds)
             self.policy.costs.observe(rows, seconds, num_drafting)
         self.policy.observe_pass(len(feeds))
+
+    def _compare_with_plain(self, num_sessions: int, num_tokens: int, seconds: float) -> None:
+        """Count what a pass took, and what plain decoding would have, which brings every session a token a pass."""
+        if self.policy.costs.known:
+            passes = num_tokens / num_sessions
+            self.counts["plain_us"] += round(1e6 * passes * self.policy.costs.seconds(num_sessions))
+            self.counts["decoding_us"] += round(1e6 * seconds)
 
     def _count(self, run: Run) -> None:
         counts = self.counts

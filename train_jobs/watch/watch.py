@@ -64,6 +64,16 @@ class WatchState(msgspec.Struct, kw_only=True):
     running: str | None = None
 
 
+class WatchGauges:
+    """What a watch tells Prometheus, on a Ray that runs."""
+
+    def __init__(self) -> None:
+        of_drift = "Drift of a service's answers against the first ones under its bundle"
+        self.drift = metrics.Gauge("taskspec_drift", of_drift, ("kind",))
+        of_retraining = "Unix time when the last retraining began that was finished"
+        self.retrained = metrics.Gauge("taskspec_retrained_timestamp_seconds", of_retraining)
+
+
 def watch(config: RetrainConfig, console: Console) -> None:
     """Look and retrain until an interruption. Raises `ConfigError` for a setting to correct."""
     config = config.anchored()
@@ -94,7 +104,7 @@ class Watch:
         self._distances = distances
         self._made = 0.0  # when the live bundle was, as of the last look
         self._watched: tuple[Epoch, WatchedTraces] | None = None
-        self._gauge: metrics.Gauge | None = None
+        self._gauges: WatchGauges | None = None
 
     def turn(self) -> None:
         """Resume what was killed, look, and retrain if there is a reason.
@@ -213,15 +223,15 @@ class Watch:
         return self._watched[1]
 
     def _export(self, drift: Drift) -> None:
-        """Set the gauge; a figure that nothing can be claimed of keeps its value."""
+        """Set the gauges; a figure that nothing can be claimed of keeps its value."""
         if not ray.is_initialized():
             return
-        self._gauge = self._gauge or metrics.Gauge(
-            "taskspec_drift", "Drift of a service's answers against the first ones under its bundle", ("kind",)
-        )
+        self._gauges = self._gauges or WatchGauges()
         for kind in ("mix", "distance", "acceptance"):
             if (figure := getattr(drift, kind)) is not None:
-                self._gauge.set(figure, {"kind": kind})
+                self._gauges.drift.set(figure, {"kind": kind})
+        if self.state.retrained is not None:
+            self._gauges.retrained.set(self.state.retrained.timestamp())
 
     def _now(self) -> datetime:
         return _moment(self._clock())
