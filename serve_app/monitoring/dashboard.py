@@ -74,13 +74,13 @@ def _choice(label: str, series: str) -> grafana.QueryVariable:
 
 
 def _panel(panel: Panel) -> GrafanaPanel:
-    made = {"lines": _lines, "stacked": _stacked, "number": _number, "states": _states}[panel.kind](panel)
-    made.title(panel.title).description(panel.description).datasource(SOURCE).unit(panel.unit)
+    shown = {"lines": _lines, "stacked": _stacked, "number": _number, "states": _states}[panel.kind](panel)
+    shown.title(panel.title).description(panel.description).datasource(SOURCE).unit(panel.unit)
     for letter, query in zip("ABCDEF", panel.queries, strict=False):
-        made.with_target(
+        shown.with_target(
             prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(letter).datasource(SOURCE)
         )
-    return made
+    return shown
 
 
 def _lines(panel: Panel) -> timeseries.Panel:

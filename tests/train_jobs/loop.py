@@ -81,8 +81,8 @@ class Wait(NamedTuple):
             raise
 
 
-def run(directory: Path) -> Loop:
-    """Go once around."""
+def run(directory: Path, served_at: Callable[[str], object] = lambda _: None) -> Loop:
+    """Go once around. `served_at` is told the URL of the service."""
     places = {name: directory / name for name in PLACES}
     service, later = directory / "service.yaml", directory / "later.yaml"
     service.write_text(yaml.safe_dump(_service(places)))
@@ -92,6 +92,7 @@ def run(directory: Path) -> Loop:
     serving, watching = Command(directory, "serve", "--port", "0", "--config", str(service)), None
     try:
         url = serving.match(r"base_url: (\S+)/v1")
+        served_at(url)
         watching = Command(directory, "retrain", "--watch", "--config", str(later), "--address", "auto")
         answers, root, wait = list[Answer](), places["bundles"], Wait(config, watching, time.monotonic() + BOUND)
         with Traffic(url, "loop", prompts(KNOWN, 100, 11), CLIENTS).flowing(answers) as flow:

@@ -39,6 +39,11 @@ class Prometheus(NamedTuple):
         found = self._ask("query_range", query=expr, start=start, end=end, step=step)
         return [Series(one["metric"], list(map(_point, one["values"]))) for one in found]
 
+    def rules(self) -> list[dict[str, Any]]:
+        """Every rule, with its `health`, and of an alert its `state`."""
+        response = httpx.get(f"{self.url}/api/v1/rules", timeout=30, trust_env=False)
+        return [rule for group in response.json()["data"]["groups"] for rule in group["rules"]]
+
     def _ask(self, path: str, **parameters: object) -> list[dict[str, Any]]:
         response = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=30, trust_env=False)
         answer = response.json()
