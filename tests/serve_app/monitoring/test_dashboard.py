@@ -67,7 +67,12 @@ def test_a_metric_that_nothing_exports_is_told() -> None:
     exported = Exported()
     for name in ("taskspec_drift", "taskspec_verifier_plain_us", "taskspec_answer_seconds", "taskspec_replay_judged"):
         assert name in exported
-    for name in ("taskspec_drifts", "taskspec_verifier_plane_us", "taskspec_answers_tokens", "vllm_nothing"):
+    for name in (
+        "taskspec_drifts",
+        "taskspec_verifier_plane_us",
+        "taskspec_answers_tokens",
+        "vllm_num_requests_swapped",
+    ):
         assert name not in exported
 
 

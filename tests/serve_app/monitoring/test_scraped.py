@@ -129,7 +129,7 @@ def scrape_configuration(serving: Served) -> dict[str, list[dict[str, object]]]:
     return config
 
 
-@pytest.mark.parametrize("panel", panels(), ids=str)
+@pytest.mark.parametrize("panel", list(panels()), ids=str)
 def test_every_query_of_a_panel_is_answered(scraped: Scraped, panel: Panel) -> None:
     for query in panel.queries:
         for job in scraped.jobs:
