@@ -7,6 +7,7 @@ that answers move; another one beside it as a canary; and a watch on the traces,
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ import yaml
 from core.bundle.store import Winner, open_live, publish
 from core.draft_key import GENERAL
 from core.family import BUNDLE_DIR
-from serve_app.local_cluster import running_services
+from serve_app.local_cluster import RunningService, running_services
 from tests.bench.hosts.cluster import documented
 from tests.bench.served import Served
 from tests.eventually import eventually
@@ -40,10 +41,11 @@ MODEL = "scraped"
 
 
 class Scraped(NamedTuple):
-    """A Prometheus that scrapes a service, and the job of each way to do so."""
+    """A Prometheus that scrapes a service, the job of each way to do so, and when all must have been told."""
 
     server: Prometheus
     jobs: tuple[str, ...]
+    deadline: float
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +56,16 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     service.write_text(yaml.safe_dump(service_settings(home)))
     watch.write_text(yaml.safe_dump(watch_settings(home)))
     serving, watching = Served(home, service.read_text()), None
+    [running] = [one for one in running_services() if one.url == serving.url]
     try:
-        watching = Command(home, "retrain", "--watch", "--config", str(watch), "--address", "auto")
+        watching = Command(home, "retrain", "--watch", "--config", str(watch), "--address", running.address)
         traffic = Traffic(serving.url, MODEL, prompts(("english", "python", "math"), 40, 3), clients=4)
-        config = scrape_configuration(serving)
+        config = scrape_configuration(running)
         with prometheus(home, config) as server, traffic.flowing([]):
             serving.taskspec("bundles", "deploy", canary, "--canary", "40%")
-            yield Scraped(server, tuple(job["job_name"] for job in config["scrape_configs"]))
+            yield Scraped(
+                server, tuple(job["job_name"] for job in config["scrape_configs"]), time.monotonic() + PATIENCE
+            )
     finally:
         for command in (watching, serving.command):
             if command is not None:
@@ -120,10 +125,9 @@ def watch_settings(home: Path) -> dict[str, object]:
     }
 
 
-def scrape_configuration(serving: Served) -> dict[str, list[dict[str, object]]]:
+def scrape_configuration(running: RunningService) -> dict[str, list[dict[str, object]]]:
     """That of operating.md, with its places put to those of the service."""
-    [running] = [one for one in running_services() if one.url == serving.url]
-    text = documented("yml").replace("localhost:8000", serving.url.removeprefix("http://"))
+    text = documented("yml").replace("localhost:8000", running.url.removeprefix("http://"))
     text = text.replace("/tmp/ray/", f"{running.token_file.parent}/").replace("taskspec/rules.yaml", str(RULES))
     config: dict[str, list[dict[str, object]]] = yaml.safe_load(text)
     return config
@@ -134,7 +138,8 @@ def test_every_query_of_a_panel_is_answered(scraped: Scraped, panel: Panel) -> N
     for query in panel.queries:
         for job in scraped.jobs:
             asked = query._replace(expr=query.expr.replace('job=~".*"', f'job="{job}"'))
-            eventually(lambda asked=asked: is_answered(scraped.server, asked), f"{panel}: {asked}", PATIENCE)
+            patience = max(1.0, scraped.deadline - time.monotonic())
+            eventually(lambda asked=asked: is_answered(scraped.server, asked), f"{panel}: {asked}", patience)
 
 
 def is_answered(server: Prometheus, query: Query) -> bool:
