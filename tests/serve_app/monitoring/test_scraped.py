@@ -56,8 +56,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     service.write_text(yaml.safe_dump(service_settings(home)))
     watch.write_text(yaml.safe_dump(watch_settings(home)))
     serving, watching = Served(home, service.read_text()), None
-    [running] = [one for one in running_services() if one.url == serving.url]
     try:
+        [running] = [one for one in running_services() if one.url == serving.url]
         watching = Command(home, "retrain", "--watch", "--config", str(watch), "--address", running.address)
         traffic = Traffic(serving.url, MODEL, prompts(("english", "python", "math"), 40, 3), clients=4)
         config = scrape_configuration(running)
@@ -90,6 +90,7 @@ def publish_two(root: Path) -> str:
             target=manifest.target,
             draft=manifest.draft,
             id_map=manifest.id_map,
+            controls={"base": shipped.control("base")},  # the model that the adapter is for
             acceptance={GENERAL: rates, ENGLISH: astray, PYTHON: rates},
             live=live,
         ).version
