@@ -46,8 +46,8 @@ def rate(counter: str, by: str = "", where: str = SERVICE) -> str:
 
 
 def share(part: str, whole: str) -> str:
-    """One rate divided by another; nothing while that is 0."""
-    return f"{part} / ({whole} > 0)"
+    """One rate divided by another: 0 if there is no part yet, and nothing while the whole is 0."""
+    return f"({part} or 0 * {whole}) / ({whole} > 0)"
 
 
 def quantiles(histogram: str, *shares: float) -> tuple[Query, ...]:
@@ -59,7 +59,7 @@ def quantiles(histogram: str, *shares: float) -> tuple[Query, ...]:
 def per_pass(by: str) -> str:
     """Tokens per target pass: a pass commits one token more than it accepts."""
     tokens, accepted = (rate(f"ray_taskspec_answer_{name}", by, BY_DRAFT) for name in ("tokens", "accepted"))
-    return share(tokens, f"({tokens} - ({accepted} or 0 * {tokens}))")
+    return f"{tokens} / ({tokens} - ({accepted} or 0 * {tokens}) > 0)"
 
 
 def acceptance(by: str) -> str:

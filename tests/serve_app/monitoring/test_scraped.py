@@ -27,11 +27,10 @@ from tests.serve_app.command import Command
 from tests.serve_app.monitoring.board import RULES, Panel, Query, choices, panels
 from tests.serve_app.monitoring.prometheus import MISSING, Prometheus, prometheus
 from tests.serve_app.traffic import Traffic, prompts
-from tests.tree import ROOT
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.soak,  # two minutes
+    pytest.mark.soak,  # two minutes and a half
     pytest.mark.skipif(bool(MISSING), reason=f"needs {MISSING}"),
 ]
 
@@ -165,9 +164,3 @@ def test_every_rule_is_evaluated_and_a_well_service_sets_none_off(scraped: Scrap
     assert len(rules) > 5
     eventually(lambda: all(rule["health"] == "ok" for rule in scraped.server.rules()), "rules are evaluated", 90)
     assert not [rule["name"] for rule in scraped.server.rules() if rule.get("state", "inactive") == "firing"]
-
-
-def test_the_page_names_files_that_there_are() -> None:
-    page = (ROOT / "serve_app" / "operating.md").read_text()
-    for name in ("dashboard.json", "rules.yaml", "dashboard.png"):
-        assert f"monitoring/{name}" in page
