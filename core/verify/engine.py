@@ -343,16 +343,11 @@ class VerifyEngine:
         if chunks:
             self.policy.costs.observe_reading(rows, chunks, seconds, num_drafting)
         else:
-            self._compare_with_plain(len(feeds), num_tokens, waited + seconds)
+            plain = self.policy.costs.share(len(feeds), rows, num_drafting) * seconds
+            self.counts["plain_us"] += round(1e6 * plain * num_tokens / len(feeds))  # a token a pass for each
+            self.counts["decoding_us"] += round(1e6 * (waited + seconds))
             self.policy.costs.observe(rows, seconds, num_drafting)
         self.policy.observe_pass(len(feeds))
-
-    def _compare_with_plain(self, num_sessions: int, num_tokens: int, seconds: float) -> None:
-        """Count what a pass took, and what plain decoding would have, which brings every session a token a pass."""
-        if self.policy.costs.known:
-            passes = num_tokens / num_sessions
-            self.counts["plain_us"] += round(1e6 * passes * self.policy.costs.seconds(num_sessions))
-            self.counts["decoding_us"] += round(1e6 * seconds)
 
     def _count(self, run: Run) -> None:
         counts = self.counts

@@ -1,16 +1,14 @@
 """A picture of the dashboard: the queries of every panel, drawn by matplotlib where Grafana would lay it out.
 
-    python -m tests.bench.dashboard                                  # of the loop of learning, in five to ten minutes
+    python -m tests.bench.dashboard                                  # of a service that it starts, in seven minutes
     python -m tests.bench.dashboard --prometheus URL --minutes 30    # of what a Prometheus has scraped by now
 
-The loop is that of tests/train_jobs/loop.py: a service gets prompts of a task that it does not know, a watch finds the
-drift and retrains, and the new bundle is a canary, then serves. Grafana itself is in no package that we may use.
+The service is that of tests/serve_app/monitoring/stage.py. Grafana itself is in no package that we may use.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 import time
@@ -24,10 +22,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from tests.bench.machine import facts
-from tests.serve_app.monitoring.board import FILE, RULES, Panel, panels
-from tests.serve_app.monitoring.prometheus import Prometheus, prometheus
-from tests.train_jobs import loop
+from tests.serve_app.monitoring.board import FILE, Panel, panels
+from tests.serve_app.monitoring.prometheus import Prometheus
+from tests.serve_app.monitoring.stage import Stage, stage
 
+SCENE = 90.0  # seconds of each part of the rehearsal
 STEPS = 180  # of a panel's width
 UNIT = 0.31  # inches of a row of Grafana's grid
 WIDTH = 17.0  # inches of its 24 columns
@@ -38,19 +37,32 @@ Drawn = list[tuple[str, list[float], list[float]]]  # series: name, times, value
 
 
 class Window:
-    """What a Prometheus has of some time, `start` to `end` in Unix time."""
+    """What a Prometheus has of a job in some time, `start` to `end` in Unix time."""
 
-    def __init__(self, server: Prometheus, start: float, end: float) -> None:
-        self._server, self.start, self.end = server, start, end
+    def __init__(self, server: Prometheus, start: float, end: float, job: str = ".*") -> None:
+        self._server, self._job = server, job
+        self.start, self.end = start, end
 
     def series(self, panel: Panel) -> Drawn:
+        """By name; a gap in the times has a value that is no number in it, so that no line crosses it."""
         step = max(1.0, (self.end - self.start) / STEPS)
         found = [
-            (query.name(series.labels), *zip(*series.points, strict=True))
+            (query.name(series.labels), *_with_gaps(series.points, step))
             for query in panel.queries
-            for series in self._server.range(query.expr, self.start, self.end, step)
+            for series in self._server.range(query.of(self._job), self.start, self.end, step)
         ]
-        return sorted((name, list(times), list(values)) for name, times, values in found)
+        return sorted(found)
+
+
+def _with_gaps(points: list[tuple[float, float]], step: float) -> tuple[list[float], list[float]]:
+    times, values = list[float](), list[float]()
+    for moment, value in points:
+        if times and moment - times[-1] > 1.5 * step:
+            times.append(times[-1] + step)
+            values.append(math.nan)
+        times.append(moment)
+        values.append(value)
+    return times, values
 
 
 def draw(window: Window, caption: str) -> Figure:
@@ -98,7 +110,7 @@ def _draw_lines(axes: Axes, panel: Panel, series: Drawn) -> None:
 def _draw_stack(axes: Axes, _: Panel, series: Drawn) -> None:
     moments = sorted({moment for _, times, _ in series for moment in times})
     known = [dict(zip(times, values, strict=True)) for _, times, values in series]
-    layers = [[values.get(moment, 0.0) for moment in moments] for values in known]
+    layers = [[values.get(moment, 0.0) or 0.0 for moment in moments] for values in known]
     axes.stackplot(moments, layers, labels=[name for name, _, _ in series], colors=COLOURS, alpha=0.75, linewidth=0)
     axes.set_ylim(bottom=0.0)
 
@@ -158,17 +170,16 @@ def _duration(seconds: float) -> str:
     return f"{1000 * seconds:.3g} ms"
 
 
-class Scraping:
-    """A Prometheus that scrapes a service from when its URL is known."""
-
-    def __init__(self, directory: Path) -> None:
-        self._targets = directory / "targets.json"
-        found = {"files": [str(self._targets)], "refresh_interval": "1s"}
-        job = {"job_name": "taskspec", "scrape_interval": "3s", "file_sd_configs": [found]}
-        self.server = prometheus(directory, {"rule_files": [str(RULES)], "scrape_configs": [job]})
-
-    def begin(self, url: str) -> None:
-        self._targets.write_text(json.dumps([{"targets": [url.removeprefix("http://")]}]))
+def rehearse(running: Stage) -> None:
+    """What the picture has: a task that is new, and a bundle that is a canary before it serves."""
+    with running.traffic("english", "python").flowing([]):
+        time.sleep(SCENE)
+    with running.traffic("english", "python", "math").flowing([]):
+        time.sleep(SCENE)
+        running.deploy("--canary", "40%")
+        time.sleep(SCENE)
+        running.deploy()
+        time.sleep(SCENE)
 
 
 def main() -> None:
@@ -177,17 +188,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="until now that are drawn, with --prometheus")
     parser.add_argument("--out", type=Path, default=FILE.with_suffix(".png"))
     chosen = parser.parse_args()
-    now = time.time()
     if chosen.prometheus:
-        save(draw(Window(Prometheus(chosen.prometheus), now - 60 * chosen.minutes, now), _caption()), chosen.out)
+        began = time.time() - 60 * chosen.minutes
+        save(draw(Window(Prometheus(chosen.prometheus), began, time.time()), _caption()), chosen.out)
         return
-    with tempfile.TemporaryDirectory(prefix="ts") as name:
-        directory = Path(name)
-        (directory / "loop").mkdir()
-        scraping = Scraping(directory)
-        with scraping.server as server:
-            loop.run(directory / "loop", scraping.begin)
-            save(draw(Window(server, now, time.time()), _caption()), chosen.out)
+    with tempfile.TemporaryDirectory(prefix="ts") as name, stage(Path(name)) as running:
+        began = time.time()
+        rehearse(running)
+        save(draw(Window(running.server, began, time.time(), running.jobs[0]), _caption()), chosen.out)
 
 
 def save(figure: Figure, file: Path) -> None:

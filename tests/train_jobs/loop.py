@@ -82,8 +82,8 @@ class Wait(NamedTuple):
             raise
 
 
-def run(directory: Path, served_at: Callable[[str], object] = lambda _: None) -> Loop:
-    """Go once around. `served_at` is told the URL of the service."""
+def run(directory: Path) -> Loop:
+    """Go once around."""
     places = {name: directory / name for name in PLACES}
     service, later = directory / "service.yaml", directory / "later.yaml"
     service.write_text(yaml.safe_dump(_service(places)))
@@ -93,7 +93,6 @@ def run(directory: Path, served_at: Callable[[str], object] = lambda _: None) ->
     serving, watching = Command(directory, "serve", "--port", "0", "--config", str(service)), None
     try:
         url = serving.match(r"base_url: (\S+)/v1")
-        served_at(url)
         [at] = [("--address", one.address) for one in running_services() if one.url == url]  # others may run here
         watching = Command(directory, "retrain", "--watch", "--config", str(later), *at)
         answers, root, wait = list[Answer](), places["bundles"], Wait(config, watching, time.monotonic() + BOUND)

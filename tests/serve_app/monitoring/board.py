@@ -23,6 +23,10 @@ class Query(NamedTuple):
     expr: str
     legend: str
 
+    def of(self, job: str) -> str:
+        """The expression for one job."""
+        return self.expr.replace('job=~".*"', f'job=~"{job}"')
+
     def name(self, labels: dict[str, str]) -> str:
         return re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), self.legend)
 
