@@ -6,6 +6,7 @@ python -m serve_app.monitoring.dashboard     # writes dashboard.json beside this
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
 )
 
-from serve_app.monitoring.panels import ROWS, SERVICE, Panel
+from serve_app.monitoring.panels import ROWS, SERVICE, Kind, Panel
 
 FILE = Path(__file__).with_name("dashboard.json")
 SOURCE = DataSourceRef("prometheus", "${datasource}")
@@ -74,7 +75,7 @@ def _choice(label: str, series: str) -> grafana.QueryVariable:
 
 
 def _panel(panel: Panel) -> GrafanaPanel:
-    shown = {"lines": _lines, "stacked": _stacked, "number": _number, "states": _states}[panel.kind](panel)
+    shown = _KINDS[panel.kind](panel)
     shown.title(panel.title).description(panel.description).datasource(SOURCE).unit(panel.unit)
     for letter, query in zip("ABCDEF", panel.queries, strict=False):
         shown.with_target(
@@ -131,6 +132,14 @@ def _states(_: Panel) -> statetimeline.Panel:
 def _thresholds(below: str, limit: float, above: str) -> grafana.ThresholdsConfig:
     steps = [Threshold(value=None, color=below), Threshold(value=limit, color=above)]
     return grafana.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
+
+
+_KINDS: dict[Kind, Callable[[Panel], GrafanaPanel]] = {
+    "lines": _lines,
+    "stacked": _stacked,
+    "number": _number,
+    "states": _states,
+}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -32,7 +33,7 @@ UNIT = 0.31  # inches of a row of Grafana's grid
 WIDTH = 17.0  # inches of its 24 columns
 GREY, PALE, GREEN, RED = "#707078", "#e2e2e6", "#2a8f3c", "#c4162a"
 NO_DATA = "No data"
-COLOURS = plt.get_cmap("tab10").colors + plt.get_cmap("Set2").colors
+COLOURS = [*mpl.color_sequences["tab10"], *mpl.color_sequences["Set2"]]
 Drawn = list[tuple[str, list[float], list[float]]]  # series: name, times, values
 
 

@@ -95,7 +95,9 @@ class Exported:
             case ast.Constant(str(word)) | ast.AnnAssign(ast.Name(word)):
                 self._words.add(word)
             case ast.JoinedStr([ast.Constant(str(first)), *_]) if re.match("taskspec_.|vllm_", first):
-                parts = (re.escape(part.value) if isinstance(part, ast.Constant) else r"(\w+)" for part in node.values)
+                parts = (
+                    re.escape(str(part.value)) if isinstance(part, ast.Constant) else r"(\w+)" for part in node.values
+                )
                 self._templates.append(re.compile("".join(parts)))
             case ast.Call(ast.Name("Metrics"), [ast.Constant(str(part)), *_]):
                 self._templates.append(re.compile(rf"taskspec_{part}_(\w+)"))
