@@ -19,6 +19,7 @@ cli            `taskspec`: demo, serve, chat, bench, status, scale, drain, bundl
 demo           `taskspec demo`: every draft compared with plain decoding, over HTTP
 examples       clients to begin with, with OpenAI's official library
 audit          `taskspec audit`: recorded answers held to plain decoding
+monitoring     a Grafana dashboard and Prometheus alert rules
 load           `taskspec bench`: load on any OpenAI-compatible server
 terminal       progress and transcripts in a terminal or a pipe
 

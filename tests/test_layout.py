@@ -140,6 +140,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "serve_app.terminal",
     },
     "serve_app.audit": {"serve_app.deployments.models", "serve_app.http", "serve_app.terminal"},
+    "serve_app.monitoring": set(),  # no process of a service imports it
     "serve_app.load": {"serve_app.client", "serve_app.terminal"},
     "serve_app.demo": {"serve_app.client", "serve_app.deployments.models", "serve_app.terminal"},
     "serve_app.cli": {

@@ -119,6 +119,10 @@ class PassCosts:
             seconds = self._known[key] = self._pace(key[1]) * self._curve.at(key[0]) if self.known else 0.0
         return seconds
 
+    def share(self, fewer: int, rows: int, num_drafting: int) -> float:
+        """What a pass over `fewer` rows without drafts would have taken of one over `rows`; 1 before any observed."""
+        return self.seconds(fewer) / self.seconds(rows, num_drafting) if self.known else 1.0
+
     def per_row(self, rows: float, more: int) -> float:
         """Seconds that each of `more` rows adds to a pass of `rows`."""
         return (self.seconds(rows + more) - self.seconds(rows)) / more

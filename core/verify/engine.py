@@ -68,7 +68,8 @@ class VerifyEngine:
     `counts` holds the passes (`steps`); the `tokens`, `proposed`, `accepted` and `plain_passes` (those without
     proposals) of all sessions, `proposed_*` and `accepted_*` by source, and the passes with proposals by the number of
     tokens accepted, `passes_accepting_*`; the microseconds `stepping_us` and `waiting_us` for proposals; and messages
-    `dropped_*`.
+    `dropped_*`. Passes that read no prompt took `decoding_us` with their waits, and plain decoding would have taken
+    `plain_us` for the same tokens, by what the policy knows of the cost of a pass.
     """
 
     def __init__(self, model: Model, vocabulary: Vocabulary, config: VerifyConfig, clock: Callable[[], float]) -> None:
@@ -192,7 +193,7 @@ class VerifyEngine:
             runs.append((drawing.session.number, self._commit(drawing, tokens)))
         unfinished = [drawing.session for drawing in drawings if drawing.session.chain.finish_reason is None]
         ended = self._clock()
-        self._observe(feeds, num_drafting, began, ended)
+        self._observe(feeds, num_drafting, began, ended, sum(len(run.tokens) for _, run in runs))
         self._progressed += unfinished
         self._links.plan(unfinished, len(self._sessions.leading()), ended)
         return runs
@@ -326,7 +327,9 @@ class VerifyEngine:
             self._finish(session)
         return run
 
-    def _observe(self, feeds: Sequence[ScheduledRows], num_drafting: int, began: float, ended: float) -> None:
+    def _observe(
+        self, feeds: Sequence[ScheduledRows], num_drafting: int, began: float, ended: float, num_tokens: int
+    ) -> None:
         """Count the time since the last pass: waiting for proposals, and all else as the cost of this pass."""
         waited = 0.0 if self._waiting_since is None else began - self._waiting_since
         since = began - waited if self._ended is None else self._ended
@@ -341,6 +344,9 @@ class VerifyEngine:
         if chunks:
             self.policy.costs.observe_reading(rows, chunks, seconds, num_drafting)
         else:
+            plain = self.policy.costs.share(len(feeds), rows, num_drafting) * seconds
+            self.counts["plain_us"] += round(1e6 * plain * num_tokens / len(feeds))  # a token a pass for each
+            self.counts["decoding_us"] += round(1e6 * (waited + seconds))
             self.policy.costs.observe(rows, seconds, num_drafting)
         self.policy.observe_pass(len(feeds))
 

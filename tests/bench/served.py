@@ -32,7 +32,11 @@ class Served:
         config = home / "service.yaml"
         config.write_text(settings)
         self.command = Command(home, "serve", "--config", str(config), "--port", "0")
-        self.url = self.command.match(r"(http://[\d.:]+)")
+        try:
+            self.url = self.command.match(r"(http://[\d.:]+)")
+        except BaseException:  # interrupted, too: nobody else can end it yet
+            self.command.kill()
+            raise
         [self._service] = [each for each in running_services() if each.url.startswith(self.url)]
 
     def send(self, role: str, number: signal.Signals) -> list[int]:

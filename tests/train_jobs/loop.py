@@ -23,6 +23,7 @@ from core.family import DRAFT_DIR
 from core.tasks.clustering import find_tasks
 from core.tasks.embedding import PACKAGED, sentence_encoder
 from core.tasks.identity import TaskCentroids
+from serve_app.local_cluster import running_services
 from tests.core.family_records import TERMS, TOKENIZER, answered, requests, target
 from tests.family.prompts import write_general
 from tests.serve_app.command import Command
@@ -92,7 +93,8 @@ def run(directory: Path) -> Loop:
     serving, watching = Command(directory, "serve", "--port", "0", "--config", str(service)), None
     try:
         url = serving.match(r"base_url: (\S+)/v1")
-        watching = Command(directory, "retrain", "--watch", "--config", str(later), "--address", "auto")
+        [at] = [("--address", one.address) for one in running_services() if one.url == url]  # others may run here
+        watching = Command(directory, "retrain", "--watch", "--config", str(later), *at)
         answers, root, wait = list[Answer](), places["bundles"], Wait(config, watching, time.monotonic() + BOUND)
         with Traffic(url, "loop", prompts(KNOWN, 100, 11), CLIENTS).flowing(answers) as flow:
             wait.until(flow, (config.work / "reference.json").exists, "there is a reference")
@@ -106,11 +108,11 @@ def run(directory: Path) -> Loop:
             since = ["--since", "1h", "--most", "80", "--config", str(service), "--json"]
             shadow = json.loads(_said(directory, "bundles", "shadow", version, *since))
         with traffic.flowing(answers) as flow:
-            _said(directory, "bundles", "deploy", version, "--canary", "50%")
+            _said(directory, "bundles", "deploy", version, "--canary", "50%", *at)
             wait.until(flow, lambda: (root / "live").read_text().startswith(version), "every prompt has it")
             swapped = time.monotonic()
             time.sleep(10)
-            status = json.loads(_said(directory, "status", "--json"))
+            status = json.loads(_said(directory, "status", "--json", *at))
             after = (swapped, time.monotonic())
         asked = {one.number for one in answers if one.at >= drifted}
         plain = traffic.plain_answers(asked)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -41,6 +42,7 @@ from train_jobs.work.models import live_bundle
 STATE, _REFERENCE, _TRACES = "watch.json", "reference.json", "traces"
 _RUN = "[0-9][0-9][0-9][0-9]"
 _HOUR = 3600.0
+RENEWAL = 5.0  # seconds
 _log = logging.getLogger(__name__)
 
 
@@ -62,6 +64,40 @@ class WatchState(msgspec.Struct, kw_only=True):
     begun: datetime | None = None
     retrained: datetime | None = None
     running: str | None = None
+
+
+class WatchGauges:
+    """What a watch tells Prometheus, on a Ray that runs.
+
+    Ray forgets a gauge that is not set again within 20 s, and a watch looks less often, so a thread does that.
+    """
+
+    def __init__(self) -> None:
+        of_drift = "Drift of a service's answers against the first ones under its bundle"
+        self._drift = metrics.Gauge("taskspec_drift", of_drift, ("kind",))
+        of_retraining = "Unix time when the last retraining began that was finished"
+        self._retrained = metrics.Gauge("taskspec_retrained_timestamp_seconds", of_retraining)
+        self._figures: dict[str, float] = {}
+        self._retrained_at: float | None = None
+        threading.Thread(target=self._renew_forever, daemon=True).start()
+
+    def set(self, drift: Drift, retrained: datetime | None) -> None:
+        """A figure that nothing can be claimed of keeps its value."""
+        figures = {kind: getattr(drift, kind) for kind in ("mix", "distance", "acceptance")}
+        self._figures |= {kind: figure for kind, figure in figures.items() if figure is not None}
+        self._retrained_at = None if retrained is None else retrained.timestamp()
+        self._renew()
+
+    def _renew(self) -> None:
+        for kind, figure in list(self._figures.items()):
+            self._drift.set(figure, {"kind": kind})
+        if self._retrained_at is not None:
+            self._retrained.set(self._retrained_at)
+
+    def _renew_forever(self) -> None:
+        while True:
+            time.sleep(RENEWAL)
+            self._renew()
 
 
 def watch(config: RetrainConfig, console: Console) -> None:
@@ -94,7 +130,7 @@ class Watch:
         self._distances = distances
         self._made = 0.0  # when the live bundle was, as of the last look
         self._watched: tuple[Epoch, WatchedTraces] | None = None
-        self._gauge: metrics.Gauge | None = None
+        self._gauges: WatchGauges | None = None
 
     def turn(self) -> None:
         """Resume what was killed, look, and retrain if there is a reason.
@@ -213,15 +249,9 @@ class Watch:
         return self._watched[1]
 
     def _export(self, drift: Drift) -> None:
-        """Set the gauge; a figure that nothing can be claimed of keeps its value."""
-        if not ray.is_initialized():
-            return
-        self._gauge = self._gauge or metrics.Gauge(
-            "taskspec_drift", "Drift of a service's answers against the first ones under its bundle", ("kind",)
-        )
-        for kind in ("mix", "distance", "acceptance"):
-            if (figure := getattr(drift, kind)) is not None:
-                self._gauge.set(figure, {"kind": kind})
+        if ray.is_initialized():
+            self._gauges = self._gauges or WatchGauges()
+            self._gauges.set(drift, self.state.retrained)
 
     def _now(self) -> datetime:
         return _moment(self._clock())

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
+from ray.serve import metrics
 from ray.serve.handle import DeploymentHandle
 
 from core.generation import GenerationRequest
@@ -58,6 +59,7 @@ class SpeculativeIngress:
         self.max_choices = min(config.ingress.max_choices, config.target.max_sessions)
         self._config = config
         self._watch = VerifierWatch(partial(listed_verifiers, verifier))
+        self._verifiers = metrics.Gauge("taskspec_ingress_verifiers")
         admission = Admission(
             lambda: config.target.max_sessions * max(1, self._watch.num_listed), config.target.max_queued
         )
@@ -117,6 +119,7 @@ class SpeculativeIngress:
     async def check_health(self) -> None:
         """A replica that answers is healthy."""
         self._watch.begin()
+        self._verifiers.set(self._watch.num_listed if self._watch.running else 0)
         self._answers.export()
         self._http.export()
 

@@ -34,6 +34,7 @@ from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels, bundle_root, with_version
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.deployments.telemetry.reports import RolloutReport
+from serve_app.deployments.telemetry.rollout_metrics import RolloutMetrics
 from serve_app.ray_private import load_value, store_value
 
 SILENCE = 30.0  # seconds after which an ingress replica that says nothing is gone
@@ -58,6 +59,7 @@ class Rollout:
         self._config, self._root = served.config, bundle_root(served.config)
         rollout = served.config.rollout
         self._every_s = rollout.every_s
+        self._metrics = RolloutMetrics()
         self._rules = RolloutRules(rollout.follow, rollout.canary, rollout.canary_answers, rollout.trial_answers)
         self._key = f"taskspec-rollout-{deployment}"
         self._unstored = 0  # answers
@@ -112,6 +114,7 @@ class Rollout:
     async def check_health(self) -> None:
         """Serve calls this every second: the time to look for a new bundle, and to end what nothing uses."""
         self._resume()
+        self._metrics.export(self._state.name, self._plan)
         now = time.monotonic()
         self._followers = {name: (at, report) for name, (at, report) in self._followers.items() if now - at < SILENCE}
         if now - self._looked_at >= self._every_s:

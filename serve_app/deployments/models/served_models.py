@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
 from core.bundle.manifest import Manifest
@@ -30,7 +31,8 @@ class ServedModels:
     `drafts` has for each pool, `general` among them, the directory of a PEFT adapter or of a whole model, or None for
     the un-adapted draft. A task that the draft of `general` serves best has no pool of its own. `acceptance` has by
     pool and task the accepted share of proposed tokens, as far as the bundle tells it. `router` is a directory,
-    `version` the bundle's. `controls` are drafts to compare the others with, which no pool serves.
+    `version` the bundle's, which was `created` then. `controls` are drafts to compare the others with, which no pool
+    serves.
     """
 
     config: ServiceConfig
@@ -38,6 +40,7 @@ class ServedModels:
     acceptance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     router: str | None = None
     version: str | None = None
+    created: datetime | None = None
     controls: Mapping[str, str | None] = field(default_factory=lambda: {GENERAL: None})
 
     def draft_key(self, task: str) -> DraftKey:
@@ -106,6 +109,7 @@ def _served(config: ServiceConfig, bundle: Bundle) -> ServedModels:
         acceptance=manifest.acceptance,
         router=_name(bundle.router),
         version=manifest.version,
+        created=manifest.created,
         controls={GENERAL: None} | {name: _name(bundle.control(name)) for name in manifest.controls},
     )
 

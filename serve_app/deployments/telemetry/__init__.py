@@ -6,6 +6,7 @@ http_metrics     responses by key and status, as Ray metrics of the ingress
 metrics          counts of engines and ingress as Ray metrics
 node_metrics     the metrics of all nodes as one text for Prometheus
 reports          what ingress, rollout and check of drafts tell operators
+rollout_metrics  which bundle has which share of the prompts, as Ray metrics of the rollout
 replica_log      our log lines in the log that Serve keeps of each replica
 vllm_names       engines and answers under the names of vLLM's metrics
 """

@@ -70,6 +70,23 @@ def test_the_time_of_waiting_and_of_passes_is_counted() -> None:
     assert 0.0 < counts["waiting_us"] / (counts["waiting_us"] + counts["stepping_us"]) < 0.5
 
 
+@pytest.mark.parametrize(("model", "least", "most"), [(ToyModel(), 2.5, 5.0), (PartlyRight(5), 1.5, 3.0)])
+def test_what_plain_decoding_would_have_taken_is_counted(model: ToyModel, least: float, most: float) -> None:
+    target = lone(PASS / 8, model)
+    counts = target.engine.counts
+    took = plain_seconds() / target.passes[-1][1]
+    assert least < took < most
+    assert counts["plain_us"] / counts["decoding_us"] == pytest.approx(took, rel=0.05)
+
+
+def test_plain_decoding_takes_what_it_takes() -> None:
+    simulation = Simulation()
+    simulation.generate(request(ANSWER))
+    simulation.run()
+    counts = simulation.target.engine.counts
+    assert counts["plain_us"] == pytest.approx(counts["decoding_us"], rel=0.01)
+
+
 THOROUGH = pytest.mark.thorough
 COSTS = [PASS / 4, pytest.param(PASS, marks=THOROUGH), pytest.param(3 * PASS, marks=THOROUGH), 100 * PASS]
 MORE_COSTS = [pytest.param(cost, marks=pytest.mark.soak) for cost in (PASS / 2, 1.5 * PASS, 10 * PASS)]

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from ray.exceptions import WorkerCrashedError
 from rich.console import Console
 
 from core.bundle.store import publish
 from core.errors import ConfigError, TooFewPrompts
 from core.traces.store import TraceStore, written_at
+from tests.serve_app.deployments.telemetry.recording import recorded_values
 from tests.train_jobs.small import SMALL
 from tests.train_jobs.watching import answers, record
 from train_jobs.config import RetrainConfig
@@ -73,6 +75,21 @@ def test_a_look_is_kept_and_printed_with_its_figures(tmp_path: Path) -> None:
         "2033-05-18 03:33:20 UTC: 200 answers against 200 under no bundle: "
         "mix 0.00, distance -, fall of acceptance 0.00: stable\n"
     )
+
+
+def test_prometheus_is_told_of_the_drift_and_of_the_last_retraining(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = recorded_values(monkeypatch, "taskspec_")
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    for _ in range(2):
+        record(tmp_path / "traces", answers(200))
+    watch, _ = watching(config(tmp_path))
+    watch.look()
+    assert recorded == {("drift", "mix"): [0.0], ("drift", "acceptance"): [0.0]}  # the distance is not known
+    watch.state.retrained = datetime.fromtimestamp(1.5e9, UTC)
+    watch.look()
+    assert recorded["retrained_timestamp_seconds",] == [1.5e9]
 
 
 def test_drift_is_a_reason_and_few_answers_are_none(tmp_path: Path) -> None:
