@@ -21,8 +21,8 @@ class DraftPoolScaling:
 
     def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
         """The replicas that the pool should have, and no state for Serve to keep."""
-        sessions, asked = (_recorded(context, name) for name in ("sessions", "asked_sessions"))
-        self._pays = pool_worth.pays(asked, sessions, paid=self._pays)
+        sessions, asked_sessions = (_recorded(context, name) for name in ("sessions", "asked_sessions"))
+        self._pays = pool_worth.pays(asked_sessions, sessions, paid=self._pays)
         per_replica = context.config.get_target_ongoing_requests()
         return pool_worth.replicas(context.total_num_requests, per_replica, worth=self._pays), {}
 

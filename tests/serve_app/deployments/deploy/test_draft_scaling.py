@@ -1,4 +1,4 @@
-"""A pool under Serve's own wrapper of policies, with a clock of the test's: traffic and worth change, and it follows."""
+"""A pool under Serve's own wrapper of policies, with a clock of the test's: it follows its traffic and its worth."""
 
 from __future__ import annotations
 
