@@ -19,6 +19,7 @@ import httpx2 as httpx
 import pytest
 import ray
 from ray import serve
+from ray.serve._private.common import DeploymentID
 
 from core.draft_key import GENERAL
 from serve_app.config import Actors, Pool, load_config
@@ -26,7 +27,7 @@ from serve_app.deployments.deploy import applications, bundle_applications
 from serve_app.deployments.models.served_models import ServedModels, with_bundle
 from serve_app.local_cluster import free_port
 from serve_app.operations import service_status
-from serve_app.ray_private import on_loopback
+from serve_app.ray_private import controller, on_loopback
 from tests.family.corpora import items
 from tests.service import breakable, unhurried_verifier
 
@@ -44,6 +45,8 @@ SERVES_OWN = {"policy_function": "ray.serve.autoscaling_policy:replica_queue_len
 POLICIES: Mapping[str, Mapping[str, Any]] = {"ours": {}, "serve": {"policy": SERVES_OWN}}
 PATIENCE = 240.0  # seconds for an answer
 EACH = 16  # prompts of a task
+TOKENS = 320  # of an answer: drafts that cease to pay have sessions for a while
+ENDLESS = {"2": -100}  # bars the end-of-sequence token
 _EVERY = 0.5  # seconds between looks
 
 
@@ -102,6 +105,12 @@ class ScaledService:
         more = {task: number - drafted[task] for task, number in self._drafted.items()}
         return Step(time.monotonic() - began if reached else None, mean, more)
 
+    def recorded(self, task: str) -> Mapping[str, Sequence[Any]]:
+        """What Serve's controller has of the task's replicas, by the name that they gave it."""
+        name = next(part.application for part in service_status().parts if part.name == task)
+        found = controller()._get_metrics_for_deployment_for_testing.remote(DeploymentID("DraftPool", name))
+        return dict(ray.get(found))
+
     async def unequal(self) -> tuple[int, int]:
         """Of how many prompts an answer was not that of plain decoding, and the number of prompts."""
         async with self._http() as http:
@@ -122,7 +131,8 @@ class ScaledService:
         body = {
             "model": self._model,
             "messages": [{"role": "user", "content": self._prompts[task][number]}],
-            "max_tokens": 96,
+            "max_tokens": TOKENS,
+            "logit_bias": ENDLESS,
             "seed": number,
             "temperature": number % 2,
             "speculation": speculation,

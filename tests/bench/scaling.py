@@ -31,6 +31,7 @@ async def run(service: ScaledService) -> dict[str, Step]:
     told(f"one client of {KEPT}", await service.until(lambda pools: pools[KEPT] == Look(1, 1), BOUND))
     service.ask({KEPT: MANY})
     told(f"{MANY} clients of {KEPT}", await service.until(lambda pools: pools[KEPT].running == MOST, BOUND))
+    assert set(service.recorded(KEPT)) == {"sessions", "asked_sessions"}
     service.spoil()
     told("its drafts are useless", await service.until(lambda pools: pools[KEPT] == Look(1, 1), BOUND))
     told("and stay so", await service.until(lambda pools: pools[KEPT].running == MOST, QUIET))
@@ -81,9 +82,9 @@ def main() -> None:
     for policy in chosen.policies:
         found[policy], (unequal, prompts) = asyncio.run(measured(policy))
         equal[policy] = f"{prompts - unequal} of {prompts} prompts have the answers of plain decoding at every time"
-    text = page(found) + "\n" + "\n".join(f"{policy}: {line}" for policy, line in equal.items()) + "\n"
-    steps = {policy: {name: step._asdict() for name, step in steps.items()} for policy, steps in found.items()}
-    save(chosen, "scaling", text, {"steps": steps, "equal": equal})
+        text = page(found) + "\n" + "\n".join(f"{name}: {line}" for name, line in equal.items()) + "\n"
+        steps = {name: {step: one._asdict() for step, one in of.items()} for name, of in found.items()}
+        save(chosen, "scaling", text, {"steps": steps, "equal": equal})
 
 
 if __name__ == "__main__":
