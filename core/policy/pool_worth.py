@@ -39,12 +39,13 @@ class SparedPool:
 
     def __init__(self) -> None:
         self._spared_until = 0.0
-        self._forget()
+        self._accepted = _nothing_known()
+        self._pays = True
 
     def spares(self, now: float, *, declined: bool) -> bool:
         """Whether a new session goes without the draft, which the verifier `declined` or did not."""
         if not self._pays and now >= self._spared_until:
-            self._forget()
+            self._accepted, self._pays = _nothing_known(), True
         if not self._pays:
             return True
         self._accepted.observe(not declined)
@@ -52,5 +53,6 @@ class SparedPool:
         self._spared_until = now + TRY_AGAIN
         return declined or not self._pays
 
-    def _forget(self) -> None:
-        self._accepted, self._pays = Decayed(STARTS, prior=1.0, weight=1.0), True
+
+def _nothing_known() -> Decayed:
+    return Decayed(STARTS, prior=1.0, weight=1.0)

@@ -153,6 +153,7 @@ def scaled_service(policy: str) -> Iterator[ScaledService]:
     port = free_port("127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="ts") as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # replicas import the tests' deployments from here
+        patch.setenv("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")  # on a busy machine
         patch.setenv(unhurried_verifier.GATE, str(Path(directory) / "gate"))
         patch.setenv(breakable.BREAKER, str(Path(directory) / "breaker"))
         patch.setattr(applications, "TargetVerifier", unhurried_verifier.TargetVerifier)

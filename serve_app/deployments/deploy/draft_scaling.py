@@ -21,6 +21,7 @@ class DraftPoolScaling:
 
     def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
         """The replicas that the pool should have, and no state for Serve to keep."""
+        assert context.config is not None  # Serve has none only for deployments that it does not scale
         sessions, asked_sessions = (_recorded(context, name) for name in ("sessions", "asked_sessions"))
         self._pays = pool_worth.pays(asked_sessions, sessions, paid=self._pays)
         per_replica = context.config.get_target_ongoing_requests()
