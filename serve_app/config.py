@@ -40,7 +40,9 @@ class Actors(Section):
 
     replicas: int = Field(1, ge=1)
     autoscaling: dict[str, Any] | None = Field(
-        None, description="Serve's own `autoscaling_config`, instead of `replicas`; ongoing requests are open sessions"
+        None,
+        description="Serve's own `autoscaling_config`, instead of `replicas`; ongoing requests are open sessions. "
+        "A draft pool whose drafts do not pay counts as empty, unless a `policy` is named",
     )
     num_cpus: float = Field(0.1, ge=0)
     num_gpus: float = Field(0.0, ge=0)

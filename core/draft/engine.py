@@ -58,9 +58,13 @@ class DraftEngine:
         self._numbers = count(-1, -1)  # of branches in the model; sessions count upwards
 
     def gauges(self) -> Counter[str]:
-        """Sessions and pages held now; `remembered_pages` belong to no session and are given up for any."""
+        """Sessions and pages held now; `remembered_pages` belong to no session and are given up for any.
+
+        Of `asked_sessions` tokens are wanted, as of every one until a verifier says otherwise.
+        """
         return Counter(
             sessions=len(self._sessions),
+            asked_sessions=sum(session.num_tokens > 0 for session in self._sessions.values()),
             pages=self._model.num_used_pages,
             remembered_pages=self._model.num_prefix_pages,
         )

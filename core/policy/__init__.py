@@ -3,8 +3,9 @@
 `draft_policy.DraftPolicy` states the rule of the verifier. `acceptance`, `latency` and `cost_model` hold the three
 estimates it weighs; `decayed` is the arithmetic of every share that is learned. `prompt_share` says how much of waiting
 prompts a pass reads, by what `prompt_costs` has learned that they cost. `rerouting` chooses the draft of an answer and
-corrects the choice. The room is pure: no clock, thread or socket, so that recorded rounds and answers can be replayed
-through it (`tests.bench.policy`). It imports no other room but `core.model`.
+corrects the choice. `pool_worth` says how many replicas drafting is worth. The room is pure: no clock, thread or
+socket, so that recorded rounds and answers can be replayed through it (`tests.bench.policy`). It imports no other room
+but `core.model`.
 
 Every number of the room and its reason. Where two percentages follow, they are the effect of half and twice of it on
 the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted, useless and slow drafts
@@ -39,6 +40,10 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     prompt_share.BOUND_PASSES     4  prompts get three quarters of the time beside running answers
     prompt_share.BOUND_SECONDS 0.05  where passes are short, nobody gets fewer than 20 tokens a second
     prompt_share.LEAST_CHUNK      8  fewer tokens hardly take less
+    pool_worth.ENOUGH           1/4  a pool that pays is asked all the time, one that does not a twentieth of it
+    pool_worth.TOO_LITTLE       1/8  half of that: no pool flaps
+    pool_worth.STARTS            16  sessions: 9 declined in a row spare a new pool, 41 one that always paid
+    pool_worth.TRY_AGAIN      300 s  a useless pool that is up for 60 s each time takes a sixth of a replica
     rerouting.MEMORY             30  passes: an answer may change its task
     rerouting.SPREAD             20  judged tokens that the rate of a task is worth against the answer's own
     rerouting.LASTS               8  passes that a move pays for: half of a short answer, or of what evidence lasts

@@ -18,7 +18,7 @@ from core.wire.messages import OpenSession
 from serve_app.application_names import draft_key
 from serve_app.config import ServiceConfig
 from serve_app.deployments.models.draft_loading import draft_model, load_draft
-from serve_app.deployments.telemetry.metrics import Metrics
+from serve_app.deployments.telemetry.metrics import GAUGES, Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 
 
@@ -32,7 +32,7 @@ class DraftPool:
         model = load_draft(config.draft, directory, config.target.model)
         self._drafter = Drafter(model, num_valid, limits, draft_key(task, directory))
         self._drafter.start()
-        self._metrics = Metrics("draft")
+        self._metrics = Metrics("draft", GAUGES | {"asked_sessions"})
 
     async def session(self, opening: OpenSession) -> AsyncIterator[None]:
         """Draft for one generation until the verifier ends it or is silent for too long, or the call is cancelled."""
@@ -48,6 +48,11 @@ class DraftPool:
     async def counts(self) -> Counter[str]:
         """The counters of engine and wire, and the number of open sessions."""
         return await asyncio.wrap_future(self._drafter.counts())
+
+    async def record_autoscaling_stats(self) -> dict[str, int]:
+        """For `serve_app.deployments.deploy.draft_scaling`: the open sessions, and those that are asked for tokens."""
+        counts = await self.counts()
+        return {name: counts[name] for name in ("sessions", "asked_sessions")}
 
     async def check_health(self) -> None:
         """Serve replaces the replica if this raises, or hangs because the engine does."""

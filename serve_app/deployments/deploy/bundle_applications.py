@@ -18,6 +18,7 @@ from serve_app.application_names import router_application
 from serve_app.config import Actors
 from serve_app.deployments.actors.draft_pool import DraftPool
 from serve_app.deployments.actors.task_router import TaskRouter
+from serve_app.deployments.deploy.draft_scaling import DraftPoolScaling
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.ray_private import setup_hook
 
@@ -56,11 +57,19 @@ def draft_application(served: ServedModels, task: str) -> Application:
     config = served.config
     return deployment(
         DraftPool,
-        config.pool_actors(task),
+        _scaled_by_worth(config.pool_actors(task)),
         max_ongoing_requests=config.draft.max_sessions,
         # Calls on their way to a replica count as queued, so the queue must hold all that arrive at once.
         max_queued_requests=config.draft.max_sessions,
     ).bind(config, task, served.drafts[task])
+
+
+def _scaled_by_worth(actors: Actors) -> Actors:
+    """The replicas of a draft pool: with autoscaling by our own policy, unless the configuration names one."""
+    if actors.autoscaling is None:
+        return actors
+    policy = {"policy_function": DraftPoolScaling}
+    return actors.model_copy(update={"autoscaling": {"policy": policy, **actors.autoscaling}})
 
 
 def target(application: Application, name: str, route: str | None, *parts: Actors) -> RunTarget:

@@ -55,6 +55,18 @@ def test_many_sessions_are_drafted_in_one_pass() -> None:
     assert batches == [4, 3, 2, 1]
 
 
+def test_sessions_count_as_asked_until_a_verifier_wants_no_tokens_and_again_once_it_does() -> None:
+    engine, _, _ = draft()
+    for session in (1, 2):
+        engine.open(opened(request(60), session, ahead=4), VERIFIER)
+    assert engine.gauges()["asked_sessions"] == 2
+    [first, _] = drafted(engine)
+    engine.receive(VERIFIER, Commit(1, first.base, first.tokens, num_tokens=0))
+    assert (engine.gauges()["sessions"], engine.gauges()["asked_sessions"]) == (2, 1)
+    engine.receive(VERIFIER, Commit(1, first.base, first.tokens, num_tokens=2))
+    assert engine.gauges()["asked_sessions"] == 2
+
+
 def test_a_partly_right_draft_beside_others_is_cut_back_and_goes_on() -> None:
     pair = Pair(PartlyRight(3))
     pair.generate([request(80, seed=seed) for seed in range(5)])
@@ -135,7 +147,7 @@ def test_a_prompt_that_another_session_had_is_not_computed_again() -> None:
     [first] = drafted(engine)
     assert sum(computed) == 200 + 3
     engine.close(1)
-    assert engine.gauges() == {"sessions": 0, "pages": 0, "remembered_pages": 3}
+    assert engine.gauges() == {"sessions": 0, "asked_sessions": 0, "pages": 0, "remembered_pages": 3}
     computed.clear()
     engine.open(opened(asked, 2), VERIFIER)
     [second] = drafted(engine)
