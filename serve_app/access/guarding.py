@@ -13,6 +13,7 @@ from serve_app.access.middleware import Failures, KeyCheck, LimitCheck, Requests
 from serve_app.api.app import create_app
 from serve_app.config import Ingress
 from serve_app.http.service import Service
+from serve_app.spans import Spans
 
 METHODS = ("GET", "HEAD", "POST")
 EXPOSED = (
@@ -22,7 +23,14 @@ EXPOSED = (
 )
 
 
-def guarded(service: Service, settings: Ingress, keys: Keys | None, *, numbered_by_proxy: bool = False) -> FastAPI:
+def guarded(
+    service: Service,
+    settings: Ingress,
+    keys: Keys | None,
+    *,
+    numbered_by_proxy: bool = False,
+    spans: Spans | None = None,
+) -> FastAPI:
     """The application in front of `service`. If `numbered_by_proxy`, Serve's proxy writes the request ids."""
     limits = settings.limits
     metered = limits is not None and limits.tokens_per_minute is not None
@@ -41,5 +49,5 @@ def guarded(service: Service, settings: Ingress, keys: Keys | None, *, numbered_
             allow_headers=["*"],
             expose_headers=EXPOSED,
         )
-    app.add_middleware(Requests, numbered_by_proxy=numbered_by_proxy)
+    app.add_middleware(Requests, numbered_by_proxy=numbered_by_proxy, model=service.model_name, spans=spans or Spans())
     return app

@@ -37,8 +37,8 @@ GRAMMAR = "grammar"  # what a verifier blames, which knows no fields of requests
 class Batch:
     """One HTTP request: for each prompt its choices, which share one prefill.
 
-    `grammar_field` is the client's name of what holds the answer to a grammar. Of an answer that was cut, the only one
-    of its request, `received` is what the client has.
+    `model` and `grammar_field` are the client's names: of the model, and of what holds the answer to a grammar. Of an
+    answer that was cut, the only one of its request, `received` is what the client has.
     """
 
     prompts: list[list[GenerationRequest]]
@@ -47,6 +47,7 @@ class Batch:
     parsing: Parsing = NO_PARSING
     grammar_field: str = GRAMMAR
     received: Received = None
+    model: str | None = None
 
     @property
     def seed(self) -> int | None:
@@ -87,7 +88,14 @@ async def completion_batch(request: CompletionRequest, service: Service, owner: 
         _choices(request, prompt, field, _params(request, request.token_limit, grammar), prediction, service, owner)
         for field, prompt in prompts.items()
     ]
-    return Batch(choices, speculation, ending, grammar_field=request.grammar_field, received=request.continue_from)
+    return Batch(
+        choices,
+        speculation,
+        ending,
+        grammar_field=request.grammar_field,
+        received=request.continue_from,
+        model=request.model,
+    )
 
 
 async def chat_batch(
@@ -112,7 +120,9 @@ async def chat_batch(
         msgspec.structs.replace(choice, form=parsing.form)
         for choice in _choices(request, prompt, "messages", params, prediction, service, owner)
     ]
-    return Batch([choices], speculation, ending, parsing, request.grammar_field, request.continue_from)
+    return Batch(
+        [choices], speculation, ending, parsing, request.grammar_field, request.continue_from, model=request.model
+    )
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from core.draft_key import GENERAL
-from core.generation import Source
+from core.generation import FinishReason, Source
 from core.replay.decay import DraftedPass
 from serve_app.http.service import ChoiceRun
 
@@ -85,6 +85,7 @@ class ChoiceLedger:
         self.drafted: list[DraftedPass] = []
         self.first_at = 0.0
         self.ended_at: float | None = None
+        self.finish_reason: FinishReason | None = None
 
     @property
     def finished(self) -> bool:
@@ -133,7 +134,7 @@ class AnswerLedger:
             choice.num_first, choice.first_at = len(run.tokens), self._clock()
         choice.num_runs += 1
         if run.finish_reason is not None:
-            choice.ended_at = self._clock()
+            choice.ended_at, choice.finish_reason = self._clock(), run.finish_reason
         return choice
 
     @property

@@ -5,5 +5,5 @@ decay_metrics    drafts in service beside their replay, as Ray metrics of the ch
 metrics          counts of engines and ingress as Ray metrics
 node_metrics     the metrics of all nodes as one text for Prometheus
 reports          what ingress, rollout and check of drafts tell operators
-replica_log      our log lines in the log that Serve keeps of each replica
+replica_log      the log that Serve keeps of each replica: its format, and our lines in it
 """

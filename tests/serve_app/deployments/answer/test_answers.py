@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 from core.generation import GenerationRequest, Run
 from core.rollout.trial import JudgedAnswer
 from core.sampling.params import SamplingParams
+from core.wire.messages import Address
 from serve_app.config import load_config
 from serve_app.deployments.answer.answers import OpenAnswer
 from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
+from serve_app.deployments.answer.started import Started
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.http.service import Speculation
 
@@ -86,8 +87,8 @@ def test_only_choices_that_moved_count_as_before_and_after() -> None:
 
 def test_the_calls_and_the_verifiers_wish_are_counted_for_the_replica() -> None:
     answer = opened(Drafts("math"))
-    started = SimpleNamespace(declines_all=True)
+    started = Started((7,), Address("tcp://one:1", "key"), declines_all=True)
     answer.drafts = None
-    answer.start(cast(Any, started), [0])
+    answer.start(started, [0])
     answer.stop()
     assert (answer.bundle.counts.events, answer.bundle.counts.declining) == ({"verifier_calls": 1}, True)

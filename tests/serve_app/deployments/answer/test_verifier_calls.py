@@ -25,6 +25,7 @@ from serve_app.deployments.answer.started import Started
 from serve_app.deployments.answer.verifier_calls import MAX_LOSSES, VerifierCalls
 from serve_app.deployments.answer.verifier_watch import VerifierWatch
 from serve_app.http.service import ChoiceRun, Overloaded
+from serve_app.spans import Headers
 
 SOON = 0.01  # seconds
 LONG = 60.0  # longer than a test may take
@@ -85,7 +86,7 @@ class Verifier:
     def generate(self) -> Verifier:
         return self
 
-    def remote(self, requests: Sequence[GenerationRequest]) -> Call:
+    def remote(self, requests: Sequence[GenerationRequest], _span_headers: Headers | None) -> Call:
         call = Call(requests)
         self.calls.put_nowait(call)
         return call
