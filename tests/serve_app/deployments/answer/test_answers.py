@@ -13,7 +13,10 @@ from serve_app.deployments.answer.answers import OpenAnswer
 from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
 from serve_app.deployments.answer.started import Started
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.http.exchange import Exchange
 from serve_app.http.service import Speculation
+from serve_app.spans import FIRST_TOKEN, PREFILL
+from tests.serve_app.span_events import KeptSpan
 
 GOOD, BAD = Run((1, 2, 3), proposed=4, accepted=2), Run((4,), proposed=2, accepted=0)
 
@@ -83,6 +86,22 @@ def test_only_choices_that_moved_count_as_before_and_after() -> None:
         "proposed_after_moves": 8,
         "accepted_after_moves": 4,
     }
+
+
+def test_the_span_tells_which_verifiers_began_with_the_prompt_and_when_there_was_a_token() -> None:
+    answer, span = opened(Drafts("math", "math")), KeptSpan()
+    answer.drafts = None
+    with Exchange(span).current():
+        answer.start(Started((7, 8), Address("tcp://one:1", "key")), [0, 1])
+        for choice in (1, 0, 0):
+            answer.enter(choice, Run((1,)))
+        answer.start(Started((9, 10), Address("tcp://two:1", "key")), [0, 1])
+        answer.enter(1, Run((2,)))
+    assert span.events == [
+        (PREFILL, {"taskspec.verifier": "tcp://one:1"}),
+        (FIRST_TOKEN, {}),
+        (PREFILL, {"taskspec.verifier": "tcp://two:1"}),
+    ]
 
 
 def test_the_calls_and_the_verifiers_wish_are_counted_for_the_replica() -> None:
