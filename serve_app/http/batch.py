@@ -44,10 +44,10 @@ class Batch:
     prompts: list[list[GenerationRequest]]
     speculation: Speculation
     ending: Ending
+    model: str
     parsing: Parsing = NO_PARSING
     grammar_field: str = GRAMMAR
     received: Received = None
-    model: str | None = None
 
     @property
     def seed(self) -> int | None:
@@ -92,9 +92,9 @@ async def completion_batch(request: CompletionRequest, service: Service, owner: 
         choices,
         speculation,
         ending,
+        request.model,
         grammar_field=request.grammar_field,
         received=request.continue_from,
-        model=request.model,
     )
 
 
@@ -120,9 +120,7 @@ async def chat_batch(
         msgspec.structs.replace(choice, form=parsing.form)
         for choice in _choices(request, prompt, "messages", params, prediction, service, owner)
     ]
-    return Batch(
-        [choices], speculation, ending, parsing, request.grammar_field, request.continue_from, model=request.model
-    )
+    return Batch([choices], speculation, ending, request.model, parsing, request.grammar_field, request.continue_from)
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:

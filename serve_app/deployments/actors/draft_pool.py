@@ -20,7 +20,7 @@ from serve_app.config import ServiceConfig
 from serve_app.deployments.models.draft_loading import draft_model, load_draft
 from serve_app.deployments.telemetry.metrics import Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
-from serve_app.spans import Headers, open_spans
+from serve_app.spans import Attributes, Headers, open_spans
 
 
 class DraftPool:
@@ -42,9 +42,13 @@ class DraftPool:
 
         `span_headers` tell the span of its request.
         """
-        attributes = {"taskspec.task": self._task, "taskspec.choice": opening.choice, "taskspec.epoch": opening.epoch}
+        place: Attributes = {
+            "taskspec.task": self._task,
+            "taskspec.choice": opening.choice,
+            "taskspec.epoch": opening.epoch,
+        }
         loop, over = asyncio.get_running_loop(), asyncio.Event()
-        with self._spans.span("draft", span_headers, attributes):
+        with self._spans.span("draft", span_headers, place):
             is_open = self._drafter.open(opening, lambda: loop.call_soon_threadsafe(over.set))
             try:
                 await asyncio.wrap_future(is_open)

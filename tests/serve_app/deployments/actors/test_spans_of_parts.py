@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+import ray
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -32,7 +33,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     provider.add_span_processor(SimpleSpanProcessor(kept))
     for module in (draft_pool, target_verifier, task_router):
         monkeypatch.setattr(module, "open_spans", lambda _part: Spans(provider))
-    monkeypatch.setattr(target_verifier.ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "127.0.0.1")
     return kept
 
 
