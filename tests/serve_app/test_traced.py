@@ -113,8 +113,11 @@ def test_the_span_of_an_answer_tells_that_its_verifier_was_lost(traced: Traced) 
         assert "data: [DONE]" in list(events)
     spans = traced.trace(trace, "ingress", "verifier")
     [outer] = [span for span in spans if span.part == "ingress"]
-    assert [name for name, _ in outer.events] == [PREFILL, FIRST_TOKEN, FAILOVER, PREFILL]
-    [tokens] = [attributes["taskspec.tokens"] for name, attributes in outer.events if name == FAILOVER]
+    names = [name for name, _ in outer.events]
+    assert names[:3] == [PREFILL, FIRST_TOKEN, FAILOVER]
+    assert set(names[3:-1]) <= {FAILOVER}, "the next one may be called before it runs"
+    assert names[-1] == PREFILL
+    tokens = outer.events[2][1]["taskspec.tokens"]
     assert 0 < tokens < 400
     assert outer.attributes["gen_ai.usage.output_tokens"] == 400
     assert not outer.failed
