@@ -58,6 +58,6 @@ Words, and those of vLLM, Ray or the papers for the same:
     decoder             a model runner, with its attention backend
     plan (of layers)    a model's config, layer by layer
     tool format         a tool parser with its chat template
-    trace               a logged completion, kept for training
+    trace               a logged completion, kept for training; OpenTelemetry's is always called a span, or its spans
     canary, trial       progressive rollout: some prompts to a bundle, then all under watch
 """

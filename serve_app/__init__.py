@@ -4,6 +4,7 @@ applications   a service, or a pool of it, as `serve run` takes them
 config         one service as one YAML file; `configs` has the shipped ones
 application_names  names of Serve applications and keys of drafts
 access_config  its sections on who may use the HTTP server, and how much
+spans          spans of requests for OpenTelemetry, which every part begins and hands on
 hosting        brings a service up, on a Ray of its own (`local_cluster`) or on a running cluster
 ray_private    all that is used of Ray without a public name
 connection     connects a command to the Ray of a running service

@@ -283,6 +283,7 @@ class Traces(Section):
         return None if self.redact is None else _imported(self.redact)
 
 
+LogFormat = Literal["text", "json"]
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 Aliases = Annotated[
     Annotated[list[ModelName], Tag("names")] | Annotated[Literal["any"], Tag("any")],
@@ -313,6 +314,9 @@ class ServiceConfig(Section):
     ingress: Ingress = Ingress()
     rollout: RolloutSettings = RolloutSettings()
     traces: Traces | None = Field(None, description="answers kept for training; without it none are kept")
+    log_format: LogFormat = Field(
+        "text", description="of the logs of replicas and proxies; json: an object a line, with figures of every request"
+    )
 
     @model_validator(mode="after")
     def _names_differ(self) -> ServiceConfig:

@@ -111,7 +111,7 @@ def _replace(served: ServedModels, host: str, port: int, reached_at: str, consol
         ]
         with step(console, "Going back to the service before", "The service before runs again"):
             try:
-                for _ in deploy_service.run(replaced, host, port):
+                for _ in deploy_service.run(replaced, host, port, before.config.log_format):
                     pass
             except (RuntimeError, TaskSpecError) as again:
                 raise StartFailed(f"{error}\nNor does the service before come up again: {again}") from error
@@ -128,7 +128,7 @@ def _deploy(served: ServedModels, host: str, port: int, reached_at: str, console
     every = applications.targets(served, nodes.cluster())
     with step(console, f"Loading {parts}", f"{parts[0].upper()}{parts[1:]} ready", len(every)) as loading:
         try:
-            for ready in deploy_service.run(every, host, port):
+            for ready in deploy_service.run(every, host, port, served.config.log_format):
                 loading.reach(ready)
         except deploy_service.DeployFailed as error:
             raise StartFailed(str(error), error.untouched) from error

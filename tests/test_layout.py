@@ -51,7 +51,7 @@ NOUNS = {
         "core.generation",
         "core.confidence_intervals",
     },
-    "serve_app": {"serve_app.config", "serve_app.access_config", "serve_app.application_names"},
+    "serve_app": {"serve_app.config", "serve_app.access_config", "serve_app.application_names", "serve_app.spans"},
     "train_jobs": {"train_jobs.config"},
 }
 # Room: the other rooms of its package that it may import. A room is a folder, or a module beside the folders.
@@ -94,6 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve_app.application_names": set(),
     "serve_app.config": set(),
     "serve_app.configs": set(),
+    "serve_app.spans": set(),
     "serve_app.http": set(),
     "serve_app.client": set(),
     "serve_app.protocols": {"serve_app.http"},

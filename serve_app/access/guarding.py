@@ -15,6 +15,7 @@ from serve_app.api.app import create_app
 from serve_app.config import Ingress
 from serve_app.http.handled import Handled
 from serve_app.http.service import Service
+from serve_app.spans import Spans
 
 METHODS = ("GET", "HEAD", "POST")
 EXPOSED = (
@@ -31,6 +32,7 @@ def guarded(
     *,
     numbered_by_proxy: bool = False,
     handled: Counter[Handled] | None = None,
+    spans: Spans | None = None,
 ) -> FastAPI:
     """The application in front of `service`. If `numbered_by_proxy`, Serve's proxy writes the request ids.
 
@@ -53,6 +55,11 @@ def guarded(
             allow_headers=["*"],
             expose_headers=EXPOSED,
         )
-    counted = Counter[Handled]() if handled is None else handled
-    app.add_middleware(Requests, numbered_by_proxy=numbered_by_proxy, handled=counted)
+    app.add_middleware(
+        Requests,
+        numbered_by_proxy=numbered_by_proxy,
+        model=service.model_name,
+        handled=Counter[Handled]() if handled is None else handled,
+        spans=spans or Spans(),
+    )
     return app

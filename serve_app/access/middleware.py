@@ -17,13 +17,22 @@ from serve_app.access.limits import COMPUTING, Allowances, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
 from serve_app.http.errors import FULL, QUEUE, place_of
+from serve_app.http.exchange import Exchange, Facts, failed
 from serve_app.http.handled import GONE, METHODS, NO_KEY, OTHER, Handled
 from serve_app.http.owners import presented_key
+from serve_app.spans import NOTHING, SERVICE, Span, Spans
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN = frozenset({"/health", "/healthz"})  # paths that need no key and have no limits
 KEY_NAME = "key_name"  # of the request's key, in its scope
 LONGEST_PATH = 200  # characters of a path in the log
+# OpenTelemetry's names of what a request for an answer asks for, by its path.
+OPERATIONS = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "text_completion",
+    "/v1/responses": "chat",
+    "/v1/messages": "chat",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -34,19 +43,26 @@ access_log = logging.getLogger("ray.serve.taskspec.access")
 class Requests:
     """The outermost: gives every request an id, counts it in `handled`, and writes a line of the access log.
 
-    If `numbered_by_proxy`, Serve's proxy writes the id into the response.
+    If `numbered_by_proxy`, Serve's proxy writes the id into the response. A request for an answer of `model` has a span
+    among `spans`.
     """
 
-    def __init__(self, app: ASGIApp, *, numbered_by_proxy: bool, handled: Counter[Handled]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, numbered_by_proxy: bool, model: str, handled: Counter[Handled], spans: Spans
+    ) -> None:
         self._app = app
         self._numbered_by_proxy = numbered_by_proxy
+        self._model = model
         self._handled = handled
+        self._spans = spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status, shed, request_id = time.perf_counter(), GONE, False, number(scope)
+        status: int | None = None
+        start, shed, request_id = time.perf_counter(), False, number(scope)
+        exchange = Exchange(self._span(scope, request_id))
         own_headers = [] if self._numbered_by_proxy else [(HEADER, request_id.encode())]
 
         async def send_numbered(message: Message) -> None:
@@ -58,11 +74,27 @@ class Requests:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_numbered)
+            with exchange.current():
+                await self._app(scope, receive, send_numbered)
         finally:
             method = scope["method"] if scope["method"] in METHODS else OTHER
-            self._handled[Handled(scope.get(KEY_NAME, NO_KEY), method, status, shed)] += 1
-            _log(scope, status, time.perf_counter() - start, request_id)
+            self._handled[Handled(scope.get(KEY_NAME, NO_KEY), method, status or GONE, shed)] += 1
+            _log(scope, status or GONE, time.perf_counter() - start, request_id, exchange.end(status))
+
+    def _span(self, scope: Scope, request_id: str) -> Span:
+        """Of a request for an answer, within the one that its headers tell of."""
+        operation = OPERATIONS.get(scope["path"]) if scope["method"] == "POST" else None
+        if operation is None:
+            return NOTHING
+        attributes = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": SERVICE,
+            "gen_ai.response.model": self._model,
+            "http.request.method": scope["method"],
+            "url.path": scope["path"],
+            "taskspec.request_id": request_id,
+        }
+        return self._spans.begin(f"{operation} {self._model}", Headers(scope=scope), attributes, of_request=True)
 
 
 class Failures:
@@ -94,6 +126,7 @@ class Failures:
             await self._app(scope, receive, send_noted)
         except Exception as error:  # noqa: BLE001 - of any kind: it is the last that may answer
             logger.error("request %s failed: %s", number(scope), place_of(error))
+            failed(error)
             if not has_begun:  # else the server closes the connection, as the response is not whole
                 await _refuse(error, scope, receive, send)
 
@@ -159,6 +192,9 @@ async def _refuse(
     await error_response(error, scope["path"], headers)(scope, receive, send)
 
 
-def _log(scope: Scope, status: int, seconds: float, request_id: str) -> None:
-    path, name = quote(scope["path"][:LONGEST_PATH]), scope.get(KEY_NAME, NO_KEY)
-    access_log.info("%s %s %d %.1f ms %s %s", scope["method"], path, status, seconds * 1000, request_id, name)
+def _log(scope: Scope, status: int, seconds: float, request_id: str, facts: Facts) -> None:
+    """One line; of JSON if Serve writes its log so, and then with the `facts`."""
+    method, path, name = scope["method"], quote(scope["path"][:LONGEST_PATH]), scope.get(KEY_NAME)
+    own = {"request_id": request_id, "method": method, "path": path, "status": status, "key": name}
+    line = ("%s %s %d %.1f ms %s %s", method, path, status, seconds * 1000, request_id, name or NO_KEY)
+    access_log.info(*line, extra={**own, **facts})

@@ -24,6 +24,7 @@ from rich.console import Console
 from core.draft_key import GENERAL
 from core.errors import FAILED, INTERRUPTED, TaskSpecError
 from core.model_names import locate, smollm2_is_installed
+from serve_app import spans
 from serve_app.cli import audit as audit_cli
 from serve_app.cli import bundles as bundles_cli
 from serve_app.cli import chat as chat_cli
@@ -37,7 +38,7 @@ from serve_app.cli.exposure import (
     open_to_this_command,
     with_keys,
 )
-from serve_app.config import ServiceConfig, load_config
+from serve_app.config import LogFormat, ServiceConfig, load_config
 from serve_app.connection import jobs_at
 from serve_app.load import cli as load_cli
 from serve_app.terminal.progress import step
@@ -63,6 +64,10 @@ ConfigOption = typer.Option(
     metavar="NAME_OR_YAML", help="A shipped configuration (family, smollm2, llama2-13b) or a YAML file."
 )
 HostOption = typer.Option(help="Address to listen on; 0.0.0.0 for every interface.", show_default=LOOPBACK)
+LogFormatOption = typer.Option(help="Of replicas' logs, in Ray's directory.", show_default="as configured, or text")
+KeysOption = typer.Option(
+    metavar="FILE", help="Serve who has an API key of this file: see `taskspec keys`.", dir_okay=False
+)
 PortOption = typer.Option(min=0, max=65535, help="0 takes any free port.", show_default=str(PORT))
 
 
@@ -124,15 +129,11 @@ def serve(
     address: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Deploy on this Ray cluster (or `auto`) and return.")
     ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Serve who has an API key of this file: see `taskspec keys`.", dir_okay=False
-        ),
-    ] = None,
+    keys: Annotated[Path | None, KeysOption] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve everybody who reaches the service, without API keys.")
     ] = False,
+    log_format: Annotated[LogFormat | None, LogFormatOption] = None,
 ) -> None:
     """Keep the service up until Ctrl-C.
 
@@ -162,6 +163,9 @@ def serve(
     settings = load_config(config)
     if keys is not None:
         settings = with_keys(settings, keys)
+    if log_format is not None:
+        settings = settings.model_copy(update={"log_format": log_format})
+    spans.check()
     here, number = host or LOOPBACK, PORT if port is None else port
     check_exposure(settings, here, insecure=insecure)
     console = Console()

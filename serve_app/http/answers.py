@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from serve_app.http.batch import Batch
 from serve_app.http.disconnect import cancelled, unless_disconnected
 from serve_app.http.errors import place_of
+from serve_app.http.exchange import failed, generating
 from serve_app.http.merged_runs import merged_runs
 from serve_app.http.output.choices import Choice, Piece, join
 from serve_app.http.output.continuation import beginning
@@ -39,6 +40,7 @@ INLINE_LOGPROBS = 16  # tokens, the most a run holds; with 20 alternatives each 
 async def respond(request: Request, batch: Batch, service: Service, writer: AnswerWriter, *, stream: bool) -> Response:
     """The answer to `batch`, whole or as a stream."""
     usage = UsageCount(batch.prompt_tokens, predicted=batch.predicted)
+    generating(batch, usage, stream=stream)
     if stream:
         return await _streamed(request, batch, service, writer, usage)
     choices = await unless_disconnected(request.receive, _collect(batch, service, usage))
@@ -136,6 +138,7 @@ async def _events(
                 yield await written(index, piece)
     except Exception as error:  # noqa: BLE001 - of any kind: the status is already sent, so the error must be an event
         logger.error("a generation failed after its first tokens were sent: %s", place_of(error))
+        failed(error)
         yield writer.failure(error)
         return
     yield writer.closing(usage.total())

@@ -37,13 +37,14 @@ GRAMMAR = "grammar"  # what a verifier blames, which knows no fields of requests
 class Batch:
     """One HTTP request: for each prompt its choices, which share one prefill.
 
-    `grammar_field` is the client's name of what holds the answer to a grammar. Of an answer that was cut, the only one
-    of its request, `received` is what the client has.
+    `model` and `grammar_field` are the client's names: of the model, and of what holds the answer to a grammar. Of an
+    answer that was cut, the only one of its request, `received` is what the client has.
     """
 
     prompts: list[list[GenerationRequest]]
     speculation: Speculation
     ending: Ending
+    model: str
     parsing: Parsing = NO_PARSING
     grammar_field: str = GRAMMAR
     received: Received = None
@@ -87,7 +88,14 @@ async def completion_batch(request: CompletionRequest, service: Service, owner: 
         _choices(request, prompt, field, _params(request, request.token_limit, grammar), prediction, service, owner)
         for field, prompt in prompts.items()
     ]
-    return Batch(choices, speculation, ending, grammar_field=request.grammar_field, received=request.continue_from)
+    return Batch(
+        choices,
+        speculation,
+        ending,
+        request.model,
+        grammar_field=request.grammar_field,
+        received=request.continue_from,
+    )
 
 
 async def chat_batch(
@@ -112,7 +120,7 @@ async def chat_batch(
         msgspec.structs.replace(choice, form=parsing.form)
         for choice in _choices(request, prompt, "messages", params, prediction, service, owner)
     ]
-    return Batch([choices], speculation, ending, parsing, request.grammar_field, request.continue_from)
+    return Batch([choices], speculation, ending, request.model, parsing, request.grammar_field, request.continue_from)
 
 
 def _check(request: GenerationFields, service: Service) -> Speculation:

@@ -11,6 +11,7 @@ from core.draft_key import GENERAL
 from core.family import TARGET_DIR
 from core.text.tokenizer import load_tokenizer
 from serve_app.deployments.actors import task_router
+from serve_app.spans import Headers
 from tests.family.corpora import items
 
 ASTRAY = "astray"  # the task
@@ -26,9 +27,9 @@ class TaskRouter(task_router.TaskRouter):
         super().__init__(directory)
         self._tokenizer = load_tokenizer(TARGET_DIR).raw
 
-    def route(self, tokens: Sequence[int]) -> dict[str, float]:
+    def route(self, tokens: Sequence[int], span_headers: Headers | None = None) -> dict[str, float]:
         """The probability of each task."""
-        found = super().route(tokens)
+        found = super().route(tokens, span_headers)
         text = self._tokenizer.decode(list(tokens))
         if not any(prompt in text for prompt in MISLED):
             return found

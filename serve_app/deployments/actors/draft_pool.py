@@ -20,6 +20,7 @@ from serve_app.config import ServiceConfig
 from serve_app.deployments.models.draft_loading import draft_model, load_draft
 from serve_app.deployments.telemetry.metrics import GAUGES, Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
+from serve_app.spans import Attributes, Headers, open_spans
 
 
 class DraftPool:
@@ -27,23 +28,34 @@ class DraftPool:
 
     def __init__(self, config: ServiceConfig, task: str, directory: str | None) -> None:
         log_into_replica()
+        self._spans = open_spans("draft")
         num_valid = same_id_map(locate(config.target.model), draft_model(config.draft, directory))
         limits = DraftConfig(max_sessions=config.draft.max_sessions)
         model = load_draft(config.draft, directory, config.target.model)
         self._drafter = Drafter(model, num_valid, limits, draft_key(task, directory))
         self._drafter.start()
         self._metrics = Metrics("draft", GAUGES | {"asked_sessions"})
+        self._task = task
 
-    async def session(self, opening: OpenSession) -> AsyncIterator[None]:
-        """Draft for one generation until the verifier ends it or is silent for too long, or the call is cancelled."""
+    async def session(self, opening: OpenSession, span_headers: Headers | None = None) -> AsyncIterator[None]:
+        """Draft for one generation until the verifier ends it or is silent for too long, or the call is cancelled.
+
+        `span_headers` tell the span of its request.
+        """
+        place: Attributes = {
+            "taskspec.task": self._task,
+            "taskspec.choice": opening.choice,
+            "taskspec.epoch": opening.epoch,
+        }
         loop, over = asyncio.get_running_loop(), asyncio.Event()
-        is_open = self._drafter.open(opening, lambda: loop.call_soon_threadsafe(over.set))
-        try:
-            await asyncio.wrap_future(is_open)
-            yield None  # the caller's first item: the session is open
-            await over.wait()
-        finally:
-            self._drafter.close(opening)
+        with self._spans.span("draft", span_headers, place):
+            is_open = self._drafter.open(opening, lambda: loop.call_soon_threadsafe(over.set))
+            try:
+                await asyncio.wrap_future(is_open)
+                yield None  # the caller's first item: the session is open
+                await over.wait()
+            finally:
+                self._drafter.close(opening)
 
     async def counts(self) -> Counter[str]:
         """The counters of engine and wire, and the number of open sessions."""
@@ -57,3 +69,7 @@ class DraftPool:
     async def check_health(self) -> None:
         """Serve replaces the replica if this raises, or hangs because the engine does."""
         self._metrics.export(await self.counts())
+
+    def __del__(self) -> None:
+        """Serve calls this once no session is left, before it ends the replica."""
+        self._spans.close()

@@ -32,6 +32,7 @@ from serve_app.deployments.telemetry.node_metrics import cluster_metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.deployments.telemetry.reports import IngressReport
 from serve_app.http.service import ChoiceRun, Speculation
+from serve_app.spans import open_spans
 
 
 @serve.ingress()
@@ -46,6 +47,7 @@ class SpeculativeIngress:
         keys_of_environment: Names | None = None,
     ) -> None:
         log_into_replica()
+        self._spans = open_spans("ingress")
         config = served.config
         keys = config.ingress.keys
         self._keys = None if keys is None else Keys(keys.file, keys_of_environment or {})
@@ -73,8 +75,14 @@ class SpeculativeIngress:
         return tuple(self.served().drafts)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        settings, handled = self._config.ingress, self._http.handled
-        return guarded(self, settings, self._keys, numbered_by_proxy=True, handled=handled)
+        return guarded(
+            self,
+            self._config.ingress,
+            self._keys,
+            numbered_by_proxy=True,
+            handled=self._http.handled,
+            spans=self._spans,
+        )
 
     def describe(self) -> dict[str, object]:
         """The properties of the model for /v1/models."""
@@ -126,3 +134,4 @@ class SpeculativeIngress:
     def __del__(self) -> None:
         """Serve calls this once no request is left, before it ends the replica."""
         self._answers.close()
+        self._spans.close()

@@ -24,6 +24,7 @@ from serve_app.deployments.models.target_loading import load_target
 from serve_app.deployments.telemetry.metrics import VERIFIER_GAUGES, Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.deployments.telemetry.vllm_names import EngineUnderVllmNames
+from serve_app.spans import FIRST_TOKEN, PREFILL, Headers, open_spans
 
 
 class TargetVerifier:
@@ -31,6 +32,7 @@ class TargetVerifier:
 
     def __init__(self, config: ServiceConfig) -> None:
         log_into_replica()
+        self._spans = open_spans("verifier")
         target = config.target
         limits = VerifyConfig(
             max_sessions=target.max_sessions,
@@ -45,30 +47,40 @@ class TargetVerifier:
         self._verifier = Verifier(partial(load_target, target), tokenizer, limits, host)
         self._verifier.start()
 
-    async def generate(self, choices: list[GenerationRequest]) -> AsyncIterator[Started | tuple[int, Run]]:
+    async def generate(
+        self, choices: list[GenerationRequest], span_headers: Headers | None = None
+    ) -> AsyncIterator[Started | tuple[int, Run]]:
         """First `Started`, then (choice, run) as passes commit them, until every choice has finished.
 
-        `choice` is that of the request.
+        `choice` is that of the request, whose span `span_headers` tell.
         """
-        loop = asyncio.get_running_loop()
-        runs: asyncio.Queue[tuple[int, Run | BaseException]] = asyncio.Queue()
-        if grammar := choices[0].params.grammar:
-            await asyncio.to_thread(self._verifier.prepare, grammar)
-        opening = self._verifier.open(
-            choices, lambda index, run: loop.call_soon_threadsafe(runs.put_nowait, (choices[index].choice, run))
-        )
-        try:
-            opened: Opened = await asyncio.wrap_future(opening)
-            yield self._started(opened)
-            unfinished = len(choices)
-            while unfinished:
-                choice, run = await runs.get()
-                if isinstance(run, BaseException):
-                    raise run
-                unfinished -= run.finish_reason is not None
-                yield choice, run
-        finally:
-            opening.add_done_callback(self._close)
+        with self._spans.span("verify", span_headers) as span:
+            span.note({"gen_ai.usage.input_tokens": choices[0].prompt_length})
+            span.note({"gen_ai.request.choice.count": len(choices)})
+            loop = asyncio.get_running_loop()
+            runs: asyncio.Queue[tuple[int, Run | BaseException]] = asyncio.Queue()
+            if grammar := choices[0].params.grammar:
+                await asyncio.to_thread(self._verifier.prepare, grammar)
+            opening = self._verifier.open(
+                choices, lambda index, run: loop.call_soon_threadsafe(runs.put_nowait, (choices[index].choice, run))
+            )
+            try:
+                opened: Opened = await asyncio.wrap_future(opening)
+                span.note_event(PREFILL)
+                yield self._started(opened)
+                unfinished, num_tokens = len(choices), 0
+                while unfinished:
+                    choice, run = await runs.get()
+                    if isinstance(run, BaseException):
+                        raise run
+                    if not num_tokens:
+                        span.note_event(FIRST_TOKEN)
+                    num_tokens += len(run.tokens)
+                    unfinished -= run.finish_reason is not None
+                    yield choice, run
+                span.note({"gen_ai.usage.output_tokens": num_tokens})
+            finally:
+                opening.add_done_callback(self._close)
 
     def _started(self, opened: Opened) -> Started:
         declined, declines_all = declined_drafts(opened.declined)
@@ -87,3 +99,7 @@ class TargetVerifier:
         counts = await self.counts()
         self._metrics.export(counts)
         self._under_vllm_names.export(counts)
+
+    def __del__(self) -> None:
+        """Serve calls this once no generation is left, before it ends the replica."""
+        self._spans.close()

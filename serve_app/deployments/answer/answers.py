@@ -25,8 +25,10 @@ from serve_app.deployments.telemetry.answer_metrics import AnswerMetrics
 from serve_app.deployments.telemetry.metrics import Metrics
 from serve_app.deployments.telemetry.reports import IngressReport
 from serve_app.deployments.telemetry.vllm_names import AnswersUnderVllmNames
+from serve_app.http.exchange import happened
 from serve_app.http.ledger import Totals
 from serve_app.http.service import ChoiceRun, Speculation
+from serve_app.spans import FIRST_TOKEN, PREFILL
 
 
 class OpenAnswer:
@@ -51,11 +53,14 @@ class OpenAnswer:
         self.generation.ledger.take()
         self.bundle.counts.events["verifier_calls"] += 1
         self.bundle.counts.declining = started.declines_all
+        happened(PREFILL, {"taskspec.verifier": started.verifier.endpoint})
         if self.drafts is not None:
             self.drafts.start(started, choices)
 
     def enter(self, choice: int, run: Run) -> ChoiceRun:
         """Enter a run in the ledger, with the task whose draft serves the choice, and let the drafts learn from it."""
+        if not self.generation.ledger.choices:
+            happened(FIRST_TOKEN)
         choice_run = ChoiceRun(choice, run, GENERAL if self.drafts is None else self.drafts.task(choice))
         self.generation.ledger.add(choice_run)
         if self.drafts is not None:

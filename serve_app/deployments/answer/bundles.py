@@ -28,6 +28,7 @@ from serve_app.deployments.answer.started import Started
 from serve_app.deployments.models.plan import FollowerReport, Plan
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.deployments.telemetry.answer_metrics import Move
+from serve_app.http.exchange import span_headers
 
 MAX_UNREPORTED = 10_000  # answers that wait for a rollout that does not answer
 PATIENCE = 5.0  # seconds for it to answer
@@ -81,7 +82,7 @@ class ServingBundle:
         self.counts.events["router_calls"] += 1
         try:
             chances: Mapping[str, float] = await asyncio.wait_for(
-                self._router.route.remote(tokens), self.served.config.router.timeout_s
+                self._router.route.remote(tokens, span_headers()), self.served.config.router.timeout_s
             )
         except (RayError, RayServeException, TimeoutError) as error:
             logger.warning("router: %s; taking %s", type(error).__name__, GENERAL)
@@ -101,7 +102,7 @@ class ServingBundle:
             # serve.get_deployment_handle would block on the controller, and raise if the pool is not deployed.
             handle: Handle = DeploymentHandle("DraftPool", self.served.pool(task))
             self._pools[task] = handle.options(stream=True)
-        return cast(DeploymentResponseGenerator[None], self._pools[task].session.remote(opening))
+        return cast(DeploymentResponseGenerator[None], self._pools[task].session.remote(opening, span_headers()))
 
 
 class BundleChoice:

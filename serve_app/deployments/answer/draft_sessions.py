@@ -29,6 +29,8 @@ from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.serve_calls import cancel_call
 from serve_app.deployments.answer.started import Started
 from serve_app.deployments.telemetry.answer_metrics import Move
+from serve_app.http.exchange import happened
+from serve_app.spans import MOVE
 
 logger = logging.getLogger(__name__)
 
@@ -206,6 +208,7 @@ class ChoiceDrafts:
     def _move(self, task: str) -> None:
         self._counts.moves[Move(self.task, task)] += 1
         self._counts.events["rerouted"] += 1
+        happened(MOVE, {"taskspec.from": self.task, "taskspec.to": task})
         self.task = task
         if self._route is not None:
             self._route.move(task)

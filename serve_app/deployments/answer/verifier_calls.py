@@ -23,7 +23,9 @@ from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.serve_calls import cancel_call, replica_lost, without_traceback
 from serve_app.deployments.answer.started import Started
 from serve_app.deployments.answer.verifier_watch import VerifiersGone, VerifierWatch
+from serve_app.http.exchange import happened, span_headers
 from serve_app.http.service import ChoiceRun, Overloaded
+from serve_app.spans import FAILOVER
 
 MAX_LOSSES = 3  # verifiers lost by one answer; after more it ends, since it may be the cause
 RETRY_AFTER = 0.2  # seconds, four times as long after each loss
@@ -85,14 +87,16 @@ class VerifierCalls:
                     async for run in runs:
                         yield run
                 return
-            except VerifiersGone:
-                pass  # the next call waits for one
+            except VerifiersGone as error:
+                reason = type(error).__name__  # the next call waits for one
             except RayError as error:
                 losses += 1
                 await self._pause(error, losses)
+                reason = type(error).__name__
             except DeploymentUnavailableError as error:
                 raise self._unavailable() from error
             place.lose()
+            happened(FAILOVER, {"error.type": reason, "taskspec.tokens": generation.num_tokens})
 
     async def _of_one_verifier(
         self, generation: Generation, place: Place, companion: Companion
@@ -101,7 +105,7 @@ class VerifierCalls:
         choices = generation.unfinished
         requests = [generation.resumed(choice) for choice in choices]
         handle = self._verifier.options(stream=True)
-        stream = cast(DeploymentResponseGenerator[Any], handle.generate.remote(requests))
+        stream = cast(DeploymentResponseGenerator[Any], handle.generate.remote(requests, span_headers()))
         started: Started | None = None
         try:
             started = cast(Started, await self._watch.unless_gone(anext(stream)))

@@ -40,6 +40,7 @@ def core_application(served: ServedModels, cluster: Cluster = ALONE) -> Applicat
         max_ongoing_requests=config.target.max_sessions,  # and `Admission` bounds the queue at the ingress
         request_router_config={"request_router_class": VerifierRouter},
         environment={} if config.target.threads == 1 else TEAM,
+        log_format=config.log_format,
         **cluster.apart(TargetVerifier.__name__, config.target.actors),
     ).bind(config)
     keys = {} if config.ingress.keys is None else check(config.ingress.keys)
@@ -49,6 +50,7 @@ def core_application(served: ServedModels, cluster: Cluster = ALONE) -> Applicat
         max_ongoing_requests=config.ingress_requests,
         drain_seconds=ANSWER_SECONDS,
         environment={} if config.ingress.keys is None else {KEYED: "1"},
+        log_format=config.log_format,
         **cluster.apart(SpeculativeIngress.__name__, config.ingress.actors),
     )
     return ingress.bind(served, verifier, secrets.token_bytes(32), keys)
@@ -62,9 +64,11 @@ def targets(served: ServedModels, cluster: Cluster = ALONE) -> list[RunTarget]:
     config = served.config
     core = target(core_application(served, cluster), CORE, "/", config.target.actors, config.ingress.actors)
     on_draft_nodes = Actors(num_cpus=0, label_selector=config.draft.actors.label_selector)  # which can read drafts
-    check = deployment(DraftCheck, on_draft_nodes, environment={"OMP_NUM_THREADS": "1"}).bind(config)
+    check = deployment(
+        DraftCheck, on_draft_nodes, environment={"OMP_NUM_THREADS": "1"}, log_format=config.log_format
+    ).bind(config)
     always = [*bundle_targets(served), RunTarget(check, DRAFT_CHECK, None), core]
     if config.bundle is None:
         return always
-    rollout = deployment(Rollout, Actors(num_cpus=0)).bind(served, secrets.token_hex(8))
-    return [*always, RunTarget(rollout, ROLLOUT, None)]
+    rollout = deployment(Rollout, Actors(num_cpus=0), log_format=config.log_format)
+    return [*always, RunTarget(rollout.bind(served, secrets.token_hex(8)), ROLLOUT, None)]

@@ -15,16 +15,17 @@ from ray.serve import Application, RunTarget
 
 from core.errors import ConfigError
 from serve_app.application_names import router_application
-from serve_app.config import Actors
+from serve_app.config import Actors, LogFormat
 from serve_app.deployments.actors.draft_pool import DraftPool
 from serve_app.deployments.actors.task_router import TaskRouter
 from serve_app.deployments.deploy.draft_scaling import DraftPoolScaling
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.deployments.telemetry.replica_log import log_settings
 from serve_app.ray_private import setup_hook
+from serve_app.spans import handed_on
 
 DRAIN_SECONDS = 60.0  # longer than most sessions last; others go on at another replica
 HEALTH_SECONDS = 1.0  # Serve replaces a replica after three failed checks in a row
-QUIET = {"enable_access_log": False}  # an access log writes a line per request and call, on the path of the request
 # Models compute on threads of their own, so nothing blocks a replica's event loop, and calls need no second loop on
 # another thread. That loop took 7 % of the time per token of the benchmark's target on two cores.
 # Handles made in a replica, those of pools and router, call over gRPC. Bound handles, that of the verifier, use Ray's
@@ -45,7 +46,8 @@ def bundle_targets(served: ServedModels) -> list[RunTarget]:
         for task in served.drafts
     ]
     if served.router is not None:
-        application = deployment(TaskRouter, config.router.actors).bind(served.router)
+        router = deployment(TaskRouter, config.router.actors, log_format=config.log_format)
+        application = router.bind(served.router)
         targets.append(target(application, router_application(served.router), None, config.router.actors))
     return targets
 
@@ -61,6 +63,7 @@ def draft_application(served: ServedModels, task: str) -> Application:
         max_ongoing_requests=config.draft.max_sessions,
         # Calls on their way to a replica count as queued, so the queue must hold all that arrive at once.
         max_queued_requests=config.draft.max_sessions,
+        log_format=config.log_format,
     ).bind(config, task, served.drafts[task])
 
 
@@ -82,6 +85,7 @@ def deployment(
     actors: Actors,
     environment: Mapping[str, str] = MappingProxyType({}),
     drain_seconds: float = DRAIN_SECONDS,
+    log_format: LogFormat = "text",
     **options: Any,
 ) -> serve.Deployment:
     """A deployment with these replicas, as every part of a service has it. A replica that is to go ends its sessions
@@ -94,12 +98,12 @@ def deployment(
     return undecorated.options(
         graceful_shutdown_timeout_s=drain_seconds,
         health_check_period_s=HEALTH_SECONDS,
-        logging_config=QUIET,
+        logging_config=log_settings(log_format),
         ray_actor_options={
             "num_cpus": actors.num_cpus,
             "num_gpus": actors.num_gpus,
             "label_selector": actors.label_selector,
-            "runtime_env": {"env_vars": {**ENVIRONMENT, **environment}},
+            "runtime_env": {"env_vars": {**handed_on(), **ENVIRONMENT, **environment}},
         },
         **scale,
         **options,

@@ -13,10 +13,11 @@ from ray.serve.schema import ApplicationStatus
 
 from core.errors import TaskSpecError
 from serve_app.application_names import CORE, ROLLOUT
+from serve_app.config import LogFormat
 from serve_app.deployments.actors.ingress import SpeculativeIngress
-from serve_app.deployments.deploy.bundle_applications import QUIET
 from serve_app.deployments.deploy.failures import failure_of
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.deployments.telemetry.replica_log import log_settings
 
 POLL_SECONDS = 0.1
 TELL_SECONDS = 5.0  # for a running service to tell what it serves
@@ -40,14 +41,15 @@ def served_now() -> ServedModels | None:
     return served
 
 
-def run(applications: Sequence[RunTarget], host: str, port: int) -> Iterator[int]:
+def run(applications: Sequence[RunTarget], host: str, port: int, log_format: LogFormat = "text") -> Iterator[int]:
     """Deploy these on the Ray cluster this process is connected to, and yield how many of them run so far.
 
     A Serve that already runs there keeps its own `host` and `port`, whatever is given: see `operations.serve_listener`.
+    So do its proxies the format of their log.
     Where a service runs already, its ingress and its verifier are replaced last, when all else runs. Raises
     `DeployFailed` if one cannot be deployed; what would have come after it stays as it is.
     """
-    serve.start(http_options={"host": host, "port": port}, logging_config=QUIET)
+    serve.start(http_options={"host": host, "port": port}, logging_config=log_settings(log_format))
     done, untouched = 0, frozenset(application.name for application in applications)
     for wave in _waves(applications, CORE in serve.status().applications):
         names = [application.name for application in wave]

@@ -7,6 +7,6 @@ metrics          counts of engines and ingress as Ray metrics
 node_metrics     the metrics of all nodes as one text for Prometheus
 reports          what ingress, rollout and check of drafts tell operators
 rollout_metrics  which bundle has which share of the prompts, as Ray metrics of the rollout
-replica_log      our log lines in the log that Serve keeps of each replica
+replica_log      the log that Serve keeps of each replica: its format, and our lines in it
 vllm_names       engines and answers under the names of vLLM's metrics
 """

@@ -61,6 +61,12 @@ class UsageCount:
     def add(self, choice_run: ChoiceRun) -> None:
         self._ledger.add(choice_run)
 
+    @property
+    def finish_reasons(self) -> list[str]:
+        """Those of the choices that have finished, as the target's engine tells them."""
+        choices = self._ledger.choices.values()
+        return [choice.finish_reason for choice in choices if choice.finish_reason is not None]
+
     def total(self) -> Usage:
         sources = by_source(self._ledger.lines)
         completion_tokens = sum(len(choice.tokens) for choice in self._ledger.choices.values())

@@ -12,12 +12,17 @@ import pytest
 from core.generation import GenerationRequest, Run
 from core.rollout.trial import JudgedAnswer
 from core.sampling.params import SamplingParams
+from core.wire.messages import Address
 from serve_app.config import load_config
 from serve_app.deployments.answer.answers import Answers, OpenAnswer
 from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
+from serve_app.deployments.answer.started import Started
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.http.exchange import Exchange
 from serve_app.http.service import ChoiceRun, Overloaded, Speculation
+from serve_app.spans import FIRST_TOKEN, PREFILL
 from tests.serve_app.deployments.telemetry.recording import recorded_values
+from tests.serve_app.span_events import KeptSpan
 
 GOOD, BAD = Run((1, 2, 3), proposed=4, accepted=2), Run((4,), proposed=2, accepted=0)
 
@@ -89,11 +94,27 @@ def test_only_choices_that_moved_count_as_before_and_after() -> None:
     }
 
 
+def test_the_span_tells_which_verifiers_began_with_the_prompt_and_when_there_was_a_token() -> None:
+    answer, span = opened(Drafts("math", "math")), KeptSpan()
+    answer.drafts = None
+    with Exchange(span).current():
+        answer.start(Started((7, 8), Address("tcp://one:1", "key")), [0, 1])
+        for choice in (1, 0, 0):
+            answer.enter(choice, Run((1,)))
+        answer.start(Started((9, 10), Address("tcp://two:1", "key")), [0, 1])
+        answer.enter(1, Run((2,)))
+    assert span.events == [
+        (PREFILL, {"taskspec.verifier": "tcp://one:1"}),
+        (FIRST_TOKEN, {}),
+        (PREFILL, {"taskspec.verifier": "tcp://two:1"}),
+    ]
+
+
 def test_the_calls_and_the_verifiers_wish_are_counted_for_the_replica() -> None:
     answer = opened(Drafts("math"))
-    started = SimpleNamespace(declines_all=True)
+    started = Started((7,), Address("tcp://one:1", "key"), declines_all=True)
     answer.drafts = None
-    answer.start(cast(Any, started), [0])
+    answer.start(started, [0])
     answer.stop()
     assert (answer.bundle.counts.events, answer.bundle.counts.declining) == ({"verifier_calls": 1}, True)
 

@@ -27,7 +27,10 @@ from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.started import Started, declined_drafts
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.deployments.telemetry.answer_metrics import Move
+from serve_app.http.exchange import Exchange
 from serve_app.http.service import ChoiceRun
+from serve_app.spans import MOVE
+from tests.serve_app.span_events import KeptSpan
 
 ADDRESS = Address("tcp://127.0.0.1:1", "key")
 
@@ -217,9 +220,11 @@ async def take(wiring: DraftSessions, run: Run, times: int = 12, choice: int = 0
 
 
 async def test_a_choice_whose_draft_does_badly_moves_and_the_first_draft_goes_on_until_the_second_is_heard() -> None:
-    pools = Pools()
-    wiring = await drafted(pools, n=2)
-    await take(wiring, WRONG)
+    pools, span = Pools(), KeptSpan()
+    with Exchange(span).current():
+        wiring = await drafted(pools, n=2)
+        await take(wiring, WRONG)
+    assert span.events == [(MOVE, {"taskspec.from": "math", "taskspec.to": "general"})]
     assert [stream.task for stream in pools.streams] == ["math", "math", "general"]
     assert [(one.session, one.epoch) for one in pools.opened] == [(70, 0), (71, 0), (70, 1)]
     assert not pools.streams[0].cancelled

@@ -27,6 +27,7 @@ from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.trace_recorder import TraceRecorder
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.http.service import ChoiceRun, Speculation
+from serve_app.spans import Spans
 from tests.core.traces.memory import memory_directory
 
 PARAMS = SamplingParams(seed=5, max_tokens=9, temperature=0.5, stop=("END",), logit_bias={3: 1.5})
@@ -220,5 +221,5 @@ async def test_serve_ends_a_replica_once_what_waits_is_written(tmp_path: Path) -
     recorded = answers(recorder(tmp_path))
     await generated(recorded, requests(), Speculation())
     end = cast("Callable[[Any], None]", vars(SpeculativeIngress.__mro__[1])["__del__"])
-    end(SimpleNamespace(_answers=recorded))
+    end(SimpleNamespace(_answers=recorded, _spans=Spans()))
     assert len(traces(tmp_path)) == 2

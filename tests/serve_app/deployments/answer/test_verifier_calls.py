@@ -24,7 +24,10 @@ from serve_app.deployments.answer.generation import Generation
 from serve_app.deployments.answer.started import Started
 from serve_app.deployments.answer.verifier_calls import MAX_LOSSES, VerifierCalls
 from serve_app.deployments.answer.verifier_watch import VerifierWatch
+from serve_app.http.exchange import Exchange
 from serve_app.http.service import ChoiceRun, Overloaded
+from serve_app.spans import FAILOVER, Headers
+from tests.serve_app.span_events import HANDED, KeptSpan
 
 SOON = 0.01  # seconds
 LONG = 60.0  # longer than a test may take
@@ -76,6 +79,7 @@ class Verifier:
     def __init__(self) -> None:
         self.up = True
         self.calls: asyncio.Queue[Call] = asyncio.Queue()
+        self.handed: list[Headers | None] = []  # with each call
 
     def options(self, *, stream: bool) -> Verifier:
         assert stream
@@ -85,8 +89,9 @@ class Verifier:
     def generate(self) -> Verifier:
         return self
 
-    def remote(self, requests: Sequence[GenerationRequest]) -> Call:
+    def remote(self, requests: Sequence[GenerationRequest], span_headers: Headers | None) -> Call:
         call = Call(requests)
+        self.handed.append(span_headers)
         self.calls.put_nowait(call)
         return call
 
@@ -172,6 +177,23 @@ async def test_an_answer_goes_on_where_its_verifier_was_lost(loss: Exception) ->
     second.run(LENGTH - 2)
     second.give(StopAsyncIteration())
     assert await answering == [list(range(LENGTH))] * 2
+
+
+async def test_the_span_of_a_request_tells_when_its_answer_goes_on_at_another_verifier() -> None:
+    ingress, span = await running(), KeptSpan()
+    with Exchange(span).current():
+        answering = asyncio.create_task(ingress.answer())
+    first = await ingress.verifier.next_call()
+    first.start()
+    first.run(2)
+    first.give(ActorDiedError())
+    second = await ingress.verifier.next_call()
+    second.start("tcp://two:2")
+    second.run(LENGTH - 2)
+    second.give(StopAsyncIteration())
+    assert await answering == [list(range(LENGTH))]
+    assert span.events == [(FAILOVER, {"error.type": "ActorDiedError", "taskspec.tokens": 2})]
+    assert ingress.verifier.handed == [HANDED, HANDED]
 
 
 async def test_a_new_request_is_refused_when_its_patience_ends() -> None:
