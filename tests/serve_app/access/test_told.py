@@ -19,9 +19,10 @@ from ray._common.formatters import JSONFormatter
 from serve_app.access.guarding import guarded
 from serve_app.access.key_file import add
 from serve_app.access.keys import Keys
-from serve_app.access.middleware import GONE, access_log
+from serve_app.access.middleware import access_log
 from serve_app.config import ANY_NAME, Ingress
 from serve_app.http.exchange import Exchange, failed, happened, span_headers
+from serve_app.http.handled import GONE
 from serve_app.http.service import Overloaded
 from serve_app.spans import FIRST_TOKEN, MOVE, PREFILL, Spans
 from tests.serve_app.scripted import ScriptedService, tokens_of
