@@ -40,7 +40,7 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     prompt_share.BOUND_PASSES     4  prompts get three quarters of the time beside running answers
     prompt_share.BOUND_SECONDS 0.05  where passes are short, nobody gets fewer than 20 tokens a second
     prompt_share.LEAST_CHUNK      8  fewer tokens hardly take less
-    pool_worth.ENOUGH           1/4  a pool that pays is asked all the time, one that does not a twentieth of it
+    pool_worth.ENOUGH           1/4  a pool that pays is asked nearly all the time, one that does not now and then
     pool_worth.TOO_LITTLE       1/8  half of that: no pool flaps
     pool_worth.STARTS            16  sessions: 9 declined in a row spare a new pool, 41 one that always paid
     pool_worth.TRY_AGAIN      300 s  a useless pool that is up for 60 s each time takes a sixth of a replica
