@@ -15,6 +15,7 @@ from ray.scripts.scripts import start
 from serve_app.config import Actors, ServiceConfig, load_config
 from serve_app.deployments.deploy.applications import ANSWER_SECONDS
 from serve_app.deployments.deploy.bundle_applications import DRAIN_SECONDS
+from tests.bench.hosts.cluster import shipped_environment
 from tests.serve_app.kubernetes.manifests import (
     BASE,
     FOLDER,
@@ -100,9 +101,10 @@ def test_ray_and_its_autoscaler_read_the_cluster(cluster: Manifest) -> None:
         assert 1 <= types[role]["min_workers"] < types[role]["max_workers"]
 
 
-def test_every_pod_has_the_variables_of_the_launcher(cluster: Manifest) -> None:
-    options = yaml.safe_load((ROOT / "cluster.yaml").read_text())["docker"]["run_options"]
-    variables = dict(re.findall(r"-e (RAY_\w+)=(\S+)", " ".join(options)))
+def test_every_pod_has_the_variables_of_every_node(cluster: Manifest) -> None:
+    """Those of ray.env; the mode of its token is KubeRay's to set."""
+    variables = shipped_environment()
+    assert cluster["spec"]["authOptions"] == {"mode": variables.pop("RAY_AUTH_MODE")}
     assert len(variables) >= 4
     for group in groups(cluster).values():
         assert environment(container(group)).items() >= variables.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -133,7 +132,7 @@ class Calls:
 
     async def runs(self, generation: object, place: object, answer: OpenAnswer) -> AsyncGenerator[ChoiceRun, None]:
         del generation, place
-        answer.start(cast(Any, SimpleNamespace(declines_all=True)), [0])
+        answer.start(Started((7,), Address("tcp://one:1", "key"), declines_all=True), [0])
         for run in self._runs:
             yield answer.enter(0, run)
         if self._error is not None:
