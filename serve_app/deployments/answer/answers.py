@@ -59,7 +59,7 @@ class OpenAnswer:
 
     def enter(self, choice: int, run: Run) -> ChoiceRun:
         """Enter a run in the ledger, with the task whose draft serves the choice, and let the drafts learn from it."""
-        if not self.generation.ledger.choices:
+        if not self.generation.num_tokens:
             happened(FIRST_TOKEN)
         choice_run = ChoiceRun(choice, run, GENERAL if self.drafts is None else self.drafts.task(choice))
         self.generation.ledger.add(choice_run)

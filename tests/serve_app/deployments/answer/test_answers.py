@@ -97,6 +97,7 @@ def test_the_span_tells_which_verifiers_began_with_the_prompt_and_when_there_was
     answer, span = opened(Drafts("math", "math")), KeptSpan()
     answer.drafts = None
     with Exchange(span).current():
+        assert answer.generation.unfinished == [0, 1]  # which opens the pages of the choices
         answer.start(Started((7, 8), Address("tcp://one:1", "key")), [0, 1])
         for choice in (1, 0, 0):
             answer.enter(choice, Run((1,)))
