@@ -15,14 +15,14 @@ from serve_app.access.keys import Keys
 from serve_app.access.limits import COMPUTING, Allowances, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
+from serve_app.console.page import is_for_page
 from serve_app.http.errors import place_of
-from serve_app.http.owners import presented_key
+from serve_app.http.owners import HOLDER, client_name, presented_key
+from serve_app.http.request_history import GONE, RequestHistory
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN = frozenset({"/health", "/healthz"})  # paths that need no key and have no limits
-KEY_NAME = "key_name"  # of the request's key, in its scope
 LONGEST_PATH = 200  # characters of a path in the log
-GONE = 499  # in the log: the client has left before there was an answer
 
 logger = logging.getLogger(__name__)
 
@@ -31,13 +31,14 @@ access_log = logging.getLogger("ray.serve.taskspec.access")
 
 
 class Requests:
-    """The outermost: gives every request an id, and writes a line of the access log.
+    """The outermost: gives every request an id, counts it in the history, and writes a line of the access log.
 
     If `numbered_by_proxy`, Serve's proxy writes the id into the response.
     """
 
-    def __init__(self, app: ASGIApp, *, numbered_by_proxy: bool) -> None:
+    def __init__(self, app: ASGIApp, *, history: RequestHistory, numbered_by_proxy: bool) -> None:
         self._app = app
+        self._history = history
         self._numbered_by_proxy = numbered_by_proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,6 +58,7 @@ class Requests:
         try:
             await self._app(scope, receive, send_numbered)
         finally:
+            self._history.note(scope["path"], client_name(scope), status)
             _log(scope, status, time.perf_counter() - start, request_id)
 
 
@@ -94,22 +96,22 @@ class Failures:
 
 
 class KeyCheck:
-    """Lets requests with a valid API key pass, and any to `OPEN` paths."""
+    """Lets requests with a valid API key pass, and any to `OPEN` paths or for the files of the console's page."""
 
     def __init__(self, app: ASGIApp, keys: Keys) -> None:
         self._app = app
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN:
+        if scope["type"] == "http" and scope["path"] not in OPEN and not is_for_page(scope):
             key = presented_key(Headers(scope=scope))
-            name = None if key is None else self._keys.name_of(key)
-            if name is None:
+            holder = None if key is None else self._keys.holder_of(key)
+            if holder is None:
                 wrong = "send an API key in the header 'Authorization: Bearer KEY'" if key is None else "wrong API key"
                 error = InvalidRequest(None, wrong, status=401, code="invalid_api_key")
                 await _refuse(error, scope, receive, send, {"WWW-Authenticate": "Bearer"})
                 return
-            scope[KEY_NAME] = name
+            scope[HOLDER] = holder
         await self._app(scope, receive, send)
 
 
@@ -124,7 +126,7 @@ class LimitCheck:
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
-        allowance = self._allowances.of(scope.get(KEY_NAME))
+        allowance = self._allowances.of(client_name(scope))
 
         async def send_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -155,5 +157,5 @@ async def _refuse(
 
 
 def _log(scope: Scope, status: int, seconds: float, request_id: str) -> None:
-    path, name = quote(scope["path"][:LONGEST_PATH]), scope.get(KEY_NAME, "-")
+    path, name = quote(scope["path"][:LONGEST_PATH]), client_name(scope) or "-"
     access_log.info("%s %s %d %.1f ms %s %s", scope["method"], path, status, seconds * 1000, request_id, name)

@@ -18,7 +18,7 @@ from core.generation import GenerationRequest
 from core.model_names import locate
 from core.text.tokenizer import load_tokenizer
 from serve_app.access.guarding import guarded
-from serve_app.access.key_file import Names
+from serve_app.access.key_file import KeyHolders
 from serve_app.access.keys import Keys
 from serve_app.deployments.answer.admission import Admission
 from serve_app.deployments.answer.answers import Answers
@@ -41,7 +41,7 @@ class SpeculativeIngress:
         served: ServedModels,
         verifier: DeploymentHandle[Any],
         owner_salt: bytes,
-        keys_of_environment: Names | None = None,
+        keys_of_environment: KeyHolders | None = None,
     ) -> None:
         log_into_replica()
         config = served.config
