@@ -216,6 +216,19 @@ def _open_live(root: Path, barred: Mapping[str, str]) -> Live:
     return Live(live, tuple(faults))
 
 
+def published(root: Path) -> list[Manifest]:
+    """All readable manifests, the newest first. No part is checked."""
+    return read_manifests(root / _MANIFESTS)
+
+
+def published_at(root: Path) -> int:
+    """A number that is another once a bundle has been published or deleted."""
+    try:
+        return (root / _MANIFESTS).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def list_bundles(root: Path) -> list[BundleSummary]:
     """All bundles, the newest first; `live` is what `open_live` opens."""
     live = open_live(root).bundle
