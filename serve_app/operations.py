@@ -167,8 +167,11 @@ def _applications() -> dict[str, ApplicationDetails]:
     controller = ray_private.controller()
     if controller is None:
         return {}
-    details = ServeInstanceDetails(**ray.get(controller.get_serve_instance_details.remote()))
-    return dict(details.applications)
+    details = ray.get(controller.get_serve_instance_details.remote())
+    for application in details["applications"].values():
+        for deployment in application["deployments"].values():  # nobody asks for this, and checking it takes 20 ms
+            deployment["deployment_config"].pop("request_router_config", None)
+    return dict(ServeInstanceDetails(**details).applications)
 
 
 def _core_parts(core: ApplicationDetails) -> list[ServicePart]:

@@ -6,6 +6,7 @@
     root/live                     the versions that were live, the newest first, one per line
     root/blocked.json             the versions that no service may serve, and why
     root/proven/<version>         the versions that a service takes up without a trial (`core.bundle.proven`)
+    root/shadows/<version>.json   what they would have had accepted (`core.bundle.shadow_results`)
 
 Everything is written by one rename each: parts, then the manifest that names them, then `live`. So a crash leaves the
 previous bundle live. Live is the newest of `live` that is not blocked.
@@ -39,6 +40,7 @@ from core.bundle.manifest import (
     write_history,
     write_manifest,
 )
+from core.bundle.shadow_results import drop_shadows
 from core.errors import ConfigError
 
 _PARTS, _MANIFESTS, _LIVE, _LOCK = "parts", "manifests", "live", ".lock"
@@ -297,6 +299,7 @@ def prune(root: Path, keep: int) -> list[str]:
         deleted = [file for file in (root / _MANIFESTS).glob("*.json") if file.stem not in remaining]
         for file in deleted:
             file.unlink()
+        drop_shadows(root, remaining)
         parts = {part for manifest in manifests if manifest.version in remaining for part in manifest.parts}
         for directory in (root / _PARTS).iterdir():
             if directory.name not in parts:

@@ -8,6 +8,7 @@ from typing import Any
 from core.bundle import store
 from core.bundle.manifest import Manifest
 from core.bundle.proven import is_proven
+from core.bundle.shadow_results import shadow_of
 from core.errors import ConfigError
 from core.tasks.identity import TaskCentroids
 from serve_app.deployments.telemetry.service_status import ServiceStatus
@@ -53,7 +54,7 @@ class PublishedBundles:
                 "blocked": barred.get(version),
                 "proven": is_proven(root, version),
                 "tasks": sorted(manifest.slots),
-                "shadow": None,
+                "shadow": shadow_of(root, version),
             }
             for version, manifest in list(self._manifests.items())[:MOST]
         ]

@@ -157,7 +157,11 @@ def _published(task: str, manifest: Manifest | None) -> dict[str, Any]:
     slot = manifest.slots.get(task) if manifest else None
     evidence = manifest.evidence.get(task) if manifest else None
     general = manifest.slots.get(GENERAL) if manifest else None
-    return {"slot": slot and _slot(slot, general), "evidence": evidence and _gain(evidence)}
+    judged_by = "speedup" if manifest and manifest.costs else "acceptance_rate"  # in bundles of earlier versions
+    return {
+        "slot": slot and {**_slot(slot, general), "judged_by": judged_by},
+        "evidence": evidence and {**_gain(evidence), "judged_by": judged_by},
+    }
 
 
 def _slot(slot: Slot, general: Slot | None) -> dict[str, Any]:
