@@ -101,8 +101,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve_app.protocols.responses": {"serve_app.http", "serve_app.protocols"},
     "serve_app.protocols.anthropic": {"serve_app.http", "serve_app.protocols"},
     "serve_app.protocols.registry": {"serve_app.http", *(f"serve_app.protocols.{name}" for name in PROTOCOLS)},
-    "serve_app.api": {"serve_app.http", "serve_app.protocols.registry"},
-    "serve_app.access": {"serve_app.api", "serve_app.http"},
+    "serve_app.api": {"serve_app.console", "serve_app.http", "serve_app.protocols.registry"},
+    "serve_app.access": {"serve_app.api", "serve_app.console", "serve_app.http"},
+    "serve_app.console": {
+        "serve_app.operations",
+        "serve_app.deployments.models",
+        "serve_app.deployments.telemetry",
+        "serve_app.http",
+    },
     "serve_app.examples": set(),
     "serve_app.terminal": set(),
     "serve_app.ray_private": set(),
@@ -117,6 +123,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "serve_app.deployments.actors": {
         "serve_app.access",
+        "serve_app.console",
         "serve_app.http",
         "serve_app.deployments.answer",
         "serve_app.deployments.models",
@@ -131,7 +138,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "serve_app.applications": {"serve_app.deployments.deploy", "serve_app.deployments.models"},
     "serve_app.connection": {"serve_app.local_cluster", "serve_app.ray_private"},
-    "serve_app.operations": {"serve_app.ray_private", *DEPLOYMENTS},
+    "serve_app.operations": {"serve_app.ray_private", "serve_app.deployments.telemetry"},
     "serve_app.hosting": {
         "serve_app.connection",
         *DEPLOYMENTS,

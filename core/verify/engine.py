@@ -91,10 +91,11 @@ class VerifyEngine:
         self._ended: float | None = None  # the last pass; None if there has been nothing to do since
 
     def gauges(self) -> Counter[str]:
-        """Sessions and pages held now; `remembered_pages` belong to no session and are given up for any."""
+        """Sessions and pages held now, and free ones; `remembered_pages` are among these and still hold a text."""
         return Counter(
             sessions=len(self._sessions),
             pages=self._model.num_used_pages,
+            free_pages=self._model.num_free_pages,
             remembered_pages=self._model.num_prefix_pages,
         )
 

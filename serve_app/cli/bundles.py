@@ -155,7 +155,7 @@ def shadow(
     second in times plain decoding, one answer at a time, by costs that a bundle's retraining measured. Of bundles of
     earlier versions acceptance decides. Tasks are those that the candidate's router tells. Not replayed are moves to
     another draft within an answer, lookup, and drafting less where it does not pay. What the service itself measured is
-    therefore another figure, printed beside.
+    therefore another figure, printed beside. The result is kept beside the bundle, where the service's page shows it.
 
     Example: `taskspec bundles shadow 81cb1f890ca658e1 --config mine.yaml --since 7d`
 
@@ -173,8 +173,10 @@ def shadow(
         raise ConfigError(f"{config} has no `traces` section; write --traces DIR")
     replay = work.Replay(settings, version, against, directory, since, limit)
     comparison = work.compare(replay, Console(stderr=True))
+    result = work.as_json(comparison)
+    work.keep(replay, result)
     if as_json:
-        _write(work.as_json(comparison))
+        _write(result)
         return
     other = "against" if against else "live"
     table = _table("task", "answers", "figure", "candidate", other, "difference")

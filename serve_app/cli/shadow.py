@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,9 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
+from core.bundle.shadow_results import keep_shadow
 from core.bundle.store import Bundle, open_live, open_version
 from core.confidence_intervals import Difference, Estimate, Figure
 from core.errors import ConfigError
+from core.family import BUNDLE_DIR
 from core.model.causal_lm import CausalLM, load_draft_model
 from core.model.loader import public_name
 from core.model_names import locate
@@ -131,6 +135,15 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "all": _part_as_json(comparison.result.whole),
         "tasks": {part.task: _part_as_json(part) for part in comparison.result.tasks},
     }
+
+
+def keep(replay: Replay, result: dict[str, Any]) -> None:
+    """Keep the JSON of a result for the console; not in package data, nor where this user may not write."""
+    root = bundle_root(replay.config)
+    if root != BUNDLE_DIR:
+        with suppress(OSError):
+            at = datetime.now(UTC).isoformat(timespec="seconds")
+            keep_shadow(root, replay.version, {"at": at, "period": replay.period, **result})
 
 
 def _check_fits(config: ServiceConfig, bundle: Bundle | None) -> None:

@@ -6,6 +6,7 @@ lookout      one look at the service a second, for all who look
 permission   who may act
 actions      what is done, and the log of it
 overview     what one look finds, as one object for the page
+bundles      the bundles that are published
 operator     looks and acts, in an ingress replica
 static       the files themselves
 """

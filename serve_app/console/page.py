@@ -52,9 +52,9 @@ class PageFile(NamedTuple):
         return Response(self.content, media_type=self.media_type, headers=headers)
 
 
-def page_files(directory: Path = STATIC) -> dict[str, PageFile]:
+def page_files() -> dict[str, PageFile]:
     """The files of the page, by name."""
-    return {file.name: _read(file) for file in sorted(directory.glob("*")) if file.suffix in TYPES}
+    return {file.name: _read(file) for file in sorted(STATIC.glob("*")) if file.suffix in TYPES}
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:

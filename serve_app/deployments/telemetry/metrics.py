@@ -10,7 +10,7 @@ from collections.abc import Set
 
 from ray.serve import metrics
 
-GAUGES = frozenset({"sessions", "pages", "remembered_pages"})  # of an engine; all other counts only grow
+GAUGES = frozenset({"sessions", "pages", "free_pages", "remembered_pages"})  # of an engine; all other counts only grow
 
 
 class Metrics:

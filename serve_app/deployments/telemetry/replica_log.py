@@ -1,14 +1,39 @@
-"""The log that Serve keeps of each replica: without this, what our own code says stands in no file that is read."""
+"""The log that Serve keeps of each replica: without this, what our own code says stands in no file that is read.
+
+A replica that tells of its last faults keeps these lines, too.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 
 from ray import serve
 from ray.serve.exceptions import RayServeException
 
+from serve_app.deployments.telemetry.reports import Fault
+
 PACKAGES = ("core", "serve_app")
 SERVE = "ray.serve"  # Serve's own logger
+MOST_FAULTS = 50
+
+
+class RecentFaults(logging.Handler):
+    """Keeps the last warnings and errors of our packages; their lines hold no secrets and no texts of clients."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._last: deque[Fault] = deque(maxlen=MOST_FAULTS)
+        for package in PACKAGES:
+            logging.getLogger(package).addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._last.append(Fault(record.created, record.getMessage()))
+
+    @property
+    def last(self) -> tuple[Fault, ...]:
+        """The oldest first."""
+        return tuple(self._last)
 
 
 def log_into_replica() -> None:

@@ -124,7 +124,8 @@ def test_a_thousand_sessions_leave_nothing_behind(crowd: Crowd) -> None:
     assert resident() - half < GROWTH
     assert held() == before
     model, counts = models()[0], crowd.engine.counts
-    assert crowd.engine.gauges() == {"sessions": 0, "pages": 0, "remembered_pages": model.num_prefix_pages}
+    free = {"free_pages": model.num_free_pages, "remembered_pages": model.num_prefix_pages}
+    assert crowd.engine.gauges() == {"sessions": 0, "pages": 0, **free}
     assert model.num_free_pages == CONTEXTS * CONTEXT // PAGE_SIZE
     assert crowd.engine.wait() is None
     assert len(crowd.left) > 50
