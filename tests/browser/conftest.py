@@ -31,7 +31,7 @@ RAY_DIRECTORY = "taskspec-"
 
 
 class Site(NamedTuple):
-    """A service; `key` and `admin` are API keys of it, empty where it has none. `bundles` is its directory of bundles."""
+    """A service; `key` and `admin` are API keys of it, empty where it has none, `bundles` its directory of them."""
 
     url: str
     model: str

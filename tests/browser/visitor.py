@@ -41,6 +41,11 @@ class Visitor:
         expect(self.page.locator("#model")).not_to_be_empty()
         self.refusals_expected = False
 
+    def reload(self) -> None:
+        """The tab keeps its key."""
+        self.page.reload()
+        expect(self.page.locator("#model")).not_to_be_empty()
+
     def enter(self, key: str) -> None:
         expect(self.page.locator("#key")).to_be_visible()
         self.page.locator("#key input").fill(key)
@@ -112,10 +117,12 @@ class Visitor:
     def _answered(self, response: Response) -> None:
         if urlsplit(response.url).path == CHAT:
             self.chats.append(response)
+        if response.status >= 400 and not self.refusals_expected:
+            self.complaints.append(f"{response.status} {response.url}")
 
     def _said(self, kind: str, text: str) -> None:
-        refused = "the server responded with a status of 4" in text
-        if kind in ("error", "warning") and not (refused and self.refusals_expected):
+        refused = text.startswith("Failed to load resource: the server responded")  # as the response has told
+        if kind in ("error", "warning") and not refused:
             self.complaints.append(text)
 
 

@@ -42,7 +42,7 @@ export async function json(path, body, signal) {
 export async function* events(path, body, signal) {
   const response = await asked(path, body, signal);
   for await (const data of eventData(response.body)) {
-    if (data === "[DONE]") return;
+    if (data === "[DONE]") continue; // the service ends the stream now
     const event = JSON.parse(data);
     if (event.error) throw new Refused(event.error.message ?? String(event.error), response.status);
     yield event;

@@ -8,6 +8,7 @@ import { Panel } from "./panel.js";
 import { source } from "./sources.js";
 
 const NO_BUNDLE = "none";
+const SPEED = "speedup";
 const CANARY = 0.1; // of the prompts, unless another share is written
 
 export class Drafts {
@@ -230,35 +231,43 @@ function versionsTable(versions) {
 /** Why the served bundle has, or has not, an adapter for the task, and what that gains with its interval. */
 function drawEvidence({ slot, evidence }) {
   if (!slot) return null;
-  const decided = element(
-    "p",
-    {},
-    element("strong", {}, slot.own ? "Own adapter published" : "No adapter of its own"),
-    ` (${slot.decision}): ${slot.reason}`,
-  );
+  const published = element("strong", {}, slot.own ? "Own adapter published" : "No adapter of its own");
+  const decided = element("p", {}, published, ` (${slot.decision}): ${slot.reason}`);
   const scores = facts(
-    Object.entries(slot.scores).map(([name, score]) => [name, number(score, 3)]),
+    Object.entries(slot.scores).map(([name, score]) => [`${name}, ${unit(slot)}`, number(score, 3)]),
     { class: "facts scores" },
   );
   if (!evidence) return element("div", { class: "evidence" }, decided, scores);
   const { gain, low, high, prompts, looks } = evidence;
-  const words = `${signed(gain)} (${signed(low)} to ${signed(high)})`;
+  const told = evidence.judged_by === SPEED ? signed : (rate) => signed(rate, "");
+  const words = `${told(gain)} (${told(low)} to ${told(high)})`;
   return element(
     "div",
     { class: "evidence" },
     figure(
-      "tokens/s against the strongest single draft",
+      `${unit(evidence)} against the strongest single draft`,
       interval({ estimate: gain, low, high }, `Gain ${words}, 95 % interval; the dashed line is no gain`),
       words,
     ),
-    element("p", { class: "note" }, `95 % interval, ${count(prompts, "prompt")}, ${count(looks, "look")}`),
+    element(
+      "p",
+      { class: "note" },
+      `95 % interval, ${count(prompts, "prompt")}, looked at by ${count(looks, "retraining")}`,
+    ),
     decided,
     scores,
   );
 }
 
-function signed(share) {
-  return `${share >= 0 ? "+" : "−"}${percent(Math.abs(share), 1)}`;
+/** What a decision went by: bundles of earlier versions did not know what drafts cost. */
+function unit({ judged_by: by }) {
+  return by === SPEED ? "speed" : by.replaceAll("_", " ");
+}
+
+/** With its sign; in percent, or as it is. */
+function signed(share, unit = "%") {
+  const size = Math.abs(share);
+  return `${share >= 0 ? "+" : "−"}${unit ? percent(size, 1) : number(size, 3)}`;
 }
 
 function drawTrial({ now, before }) {

@@ -66,8 +66,8 @@ function drawNow({ model, bundle, deployed, queue, parts, hour: last, at }) {
       ["bundle", bundle ?? "none"],
       ["up since", new Date(deployed).toLocaleString("en-GB")],
       ["sessions", number(target?.sessions)],
-      ["running", number(queue.running)],
-      ["waiting", `${number(queue.waiting)} of ${number(queue.room)}`],
+      ["running", number(queue?.running)],
+      ["waiting", queue && `${number(queue.waiting)} of ${number(queue.room)}`],
       ["requests, last hour", number(last.requests)],
       ["failed", number(last.failed)],
       ["refused", number(last.refused)],
@@ -180,11 +180,12 @@ function drawKeys(keys) {
     limits[name] ? `${number(limits[name].remaining)} of ${number(limits[name].limit)}` : "–";
   return table(
     "Keys and what they have left",
-    ["key", "requests, last hour", "refused", "open", "requests left", "tokens left", "at once left"],
-    keys.map(({ name, admin, requests, refused, open, limits }) => [
+    ["key", "requests, last hour", "refused", "failed", "open", "requests left", "tokens left", "at once left"],
+    keys.map(({ name, admin, requests, refused, failed, open, limits }) => [
       (name ?? "without a key") + (admin ? " (admin)" : ""),
       number(requests),
       number(refused),
+      number(failed),
       number(open),
       left(limits, "requests"),
       left(limits, "tokens"),

@@ -16,6 +16,7 @@ CSS = ROOT / "serve_app" / "console" / "static" / "page.css"
 KINDS = ("draft", "lookup", "grammar", "own")
 DISTANCE = 16.0  # in CIELAB; 2.3 is just noticed when the two lie side by side
 CONTRAST = 3.0  # WCAG's for lines and marks
+TEXTS = ("ink", "muted", "accent", "bad", "good")
 
 # Machado, Oliveira and Fernandes 2009, at full severity, on linear RGB.
 SIGHT = {
