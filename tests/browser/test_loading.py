@@ -14,7 +14,11 @@ FIRST_PAINT = 100_000  # bytes of files
 def test_the_first_paint_needs_little_and_only_its_own(smollm2: Site, browser: Browser) -> None:
     page = browser.new_page()
     responses: list[Response] = []
-    page.on("response", lambda response: responses.append(response))
+
+    def heard(response: Response) -> None:
+        responses.append(response)
+
+    page.on("response", heard)
     page.goto(smollm2.url)
     expect(page.locator(".composer textarea")).to_be_visible()
     page.wait_for_load_state("networkidle")

@@ -82,7 +82,7 @@ def test_figures_are_those_of_the_answer(site: Site, visit: Visit) -> None:
 def test_a_run_tells_its_source_to_a_pointer_and_to_the_keyboard(family: Site, visit: Visit) -> None:
     visitor = visit(family)
     visitor.fill(temperature=0, max_tokens=100, num_speculative_tokens=6)
-    answer = visitor.ask(SUM)
+    answer = visitor.ask("What is 38 + 47?")  # another question: earlier answers would be looked up
     detail = answer.locator(".detail")
     answer.locator(".answer-text .run.draft").first.hover()
     expect(detail).to_contain_text("accepted from the draft")

@@ -13,6 +13,20 @@ PATIENCE = 120.0  # seconds for anything to appear
 CHAT = "/v1/chat/completions"
 NO_ORIGIN = ("blob", "data")  # schemes of what the page itself made
 
+# Each stream of an answer is read twice: by the page, and as text for the test. The browser itself keeps no such body.
+LISTEN = """(() => {
+    const ask = window.fetch;
+    window.heard = [];
+    window.fetch = async (...request) => {
+        const response = await ask(...request);
+        if (!response.headers.get("content-type")?.startsWith("text/event-stream")) return response;
+        if (!String(request[0]).endsWith("/v1/chat/completions")) return response;
+        const [read, copied] = response.body.tee();
+        window.heard.push(new Response(copied).text().catch(() => ""));
+        return new Response(read, response);
+    };
+})()"""
+
 expect.set_options(timeout=1000 * PATIENCE)
 
 
@@ -26,7 +40,8 @@ class Visitor:
         self.foreign: list[str] = []
         self.complaints: list[str] = []
         self.refusals_expected = False
-        self.chats: list[Response] = []
+        self.chats: list[Request] = []
+        page.add_init_script(LISTEN)
         page.on("request", self._asked)
         page.on("response", self._answered)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -99,12 +114,13 @@ class Visitor:
 
     def last_chat(self) -> dict[str, Any]:
         """The body of the last request for an answer."""
-        body: dict[str, Any] = self.chats[-1].request.post_data_json
+        body: dict[str, Any] = self.chats[-1].post_data_json
         return body
 
     def last_usage(self) -> dict[str, Any]:
         """That of the last answer, as the service sent it."""
-        lines = [line[6:] for line in self.chats[-1].body().decode().split("\n") if line.startswith("data: {")]
+        heard: str = self.page.evaluate("window.heard.at(-1)")
+        lines = [line[6:] for line in heard.split("\n") if line.startswith("data: {")]
         usage: dict[str, Any] = json.loads(lines[-1])["usage"]
         return usage
 
@@ -116,7 +132,7 @@ class Visitor:
 
     def _answered(self, response: Response) -> None:
         if urlsplit(response.url).path == CHAT:
-            self.chats.append(response)
+            self.chats.append(response.request)
         if response.status >= 400 and not self.refusals_expected:
             self.complaints.append(f"{response.status} {response.url}")
 

@@ -8,7 +8,7 @@ export const key = {
   set: (text) => (text ? sessionStorage.setItem(KEY, text) : sessionStorage.removeItem(KEY)),
 };
 
-/** Calls `listener` whenever the service asks for a key that it did not get. */
+/** Calls `listener` whenever the service asks for another key than there is now. */
 export function onKeyWanted(listener) {
   wanting.add(listener);
 }
@@ -50,7 +50,8 @@ export async function* events(path, body, signal) {
 }
 
 async function asked(path, body, signal) {
-  const headers = key.get() ? { Authorization: `Bearer ${key.get()}` } : {};
+  const used = key.get();
+  const headers = used ? { Authorization: `Bearer ${used}` } : {};
   const options = { headers, signal, credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store" };
   if (body !== undefined) {
     Object.assign(options, { method: "POST", body: JSON.stringify(body) });
@@ -59,13 +60,13 @@ async function asked(path, body, signal) {
   const response = await fetch(new URL(path, document.baseURI), options).catch((error) => {
     throw error.name === "AbortError" ? error : new Refused("the service does not answer");
   });
+  if (response.status === 401 && used === key.get()) wanting.forEach((listener) => listener());
   if (!response.ok) throw await refusal(response);
   return response;
 }
 
 async function refusal(response) {
   const text = await response.text();
-  if (response.status === 401) wanting.forEach((listener) => listener());
   return new Refused(message(text) || `the service answered ${response.status}`, response.status);
 }
 
