@@ -3,7 +3,7 @@
 import { Actions } from "./actions.js";
 import { figure, interval, meter, shares } from "./charts.js";
 import { element, facts, field, show, table } from "./dom.js";
-import { clock, count, number, percent } from "./format.js";
+import { count, moment, number, percent } from "./format.js";
 import { Panel } from "./panel.js";
 import { source } from "./sources.js";
 
@@ -143,7 +143,7 @@ export class Drafts {
     if (!bundles.length) return element("p", {}, "There are no bundles.");
     const rows = bundles.map((bundle) => [
       code(bundle.version),
-      bundle.created.replace("T", " ").replace("Z", ""),
+      moment(bundle.created),
       standing(bundle),
       bundle.tasks.join(", ") || "general alone",
       drawShadow(bundle.shadow),
@@ -234,10 +234,11 @@ function drawEvidence({ slot, evidence }) {
   const published = element("strong", {}, slot.own ? "Own adapter published" : "No adapter of its own");
   const decided = element("p", {}, published, ` (${slot.decision}): ${slot.reason}`);
   const scores = facts(
-    Object.entries(slot.scores).map(([name, score]) => [`${name}, ${unit(slot)}`, number(score, 3)]),
+    Object.entries(slot.scores).map(([name, score]) => [name, number(score, 3)]),
     { class: "facts scores" },
   );
-  if (!evidence) return element("div", { class: "evidence" }, decided, scores);
+  const judged = element("p", { class: "note" }, `Judged by ${unit(slot)}:`);
+  if (!evidence) return element("div", { class: "evidence" }, decided, judged, scores);
   const { gain, low, high, prompts, looks } = evidence;
   const told = evidence.judged_by === SPEED ? signed : (rate) => signed(rate, "");
   const words = `${told(gain)} (${told(low)} to ${told(high)})`;
@@ -245,7 +246,7 @@ function drawEvidence({ slot, evidence }) {
     "div",
     { class: "evidence" },
     figure(
-      `${unit(evidence)} against the strongest single draft`,
+      `${evidence.judged_by === SPEED ? "tokens/s" : unit(evidence)} against the strongest single draft`,
       interval({ estimate: gain, low, high }, `Gain ${words}, 95 % interval; the dashed line is no gain`),
       words,
     ),
@@ -255,13 +256,14 @@ function drawEvidence({ slot, evidence }) {
       `95 % interval, ${count(prompts, "prompt")}, looked at by ${count(looks, "retraining")}`,
     ),
     decided,
+    judged,
     scores,
   );
 }
 
 /** What a decision went by: bundles of earlier versions did not know what drafts cost. */
 function unit({ judged_by: by }) {
-  return by === SPEED ? "speed" : by.replaceAll("_", " ");
+  return by === SPEED ? "tokens/s, times plain decoding" : by.replaceAll("_", " ");
 }
 
 /** With its sign; in percent, or as it is. */
@@ -321,9 +323,9 @@ function standing({ serves, live, blocked, proven }) {
 
 function drawShadow(shadow) {
   if (!shadow) return "–";
-  const figure = shadow.all[shadow.judged_by]?.difference;
-  const gain = figure
-    ? `: ${number(figure.difference, 3)} (${number(figure.low, 3)} to ${number(figure.high, 3)})`
-    : "";
-  return `${shadow.verdict}, ${shadow.judged_by.replaceAll("_", " ")}${gain}, ${count(shadow.all.answers, "answer")}, ${clock(shadow.at)}`;
+  const { verdict, judged_by: by, all, at } = shadow;
+  const told = (value) => signed(value, by === SPEED ? "%" : "");
+  const { difference, low, high } = all[by].difference;
+  const gain = `${told(difference)} (${told(low)} to ${told(high)})`;
+  return `${verdict}: ${by === SPEED ? "tokens/s" : unit(shadow)} ${gain}, ${count(all.answers, "answer")}, ${moment(at)}`;
 }

@@ -28,6 +28,11 @@ export function clock(when) {
   return Number.isNaN(date.valueOf()) ? String(when) : date.toLocaleTimeString("en-GB");
 }
 
+/** Day and time of a date's text. */
+export function moment(text) {
+  return new Date(text).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+}
+
 /** `12 tokens`, `1 token`. */
 export function count(amount, noun) {
   return `${number(amount)} ${noun}${amount === 1 ? "" : "s"}`;

@@ -2,7 +2,7 @@
 
 import { figure, key, meter, timeline } from "./charts.js";
 import { element, facts, table } from "./dom.js";
-import { clock, number, percent } from "./format.js";
+import { clock, moment, number, percent } from "./format.js";
 import { Panel } from "./panel.js";
 
 export class Service {
@@ -64,7 +64,7 @@ function drawNow({ model, bundle, deployed, queue, parts, hour: last, at }) {
     [
       ["model", model],
       ["bundle", bundle ?? "none"],
-      ["up since", new Date(deployed).toLocaleString("en-GB")],
+      ["up since", moment(deployed)],
       ["sessions", number(target?.sessions)],
       ["running", number(queue?.running)],
       ["waiting", queue && `${number(queue.waiting)} of ${number(queue.room)}`],

@@ -38,9 +38,22 @@ function streamed(...chunks) {
 
 const RUNS = [
   { ...chunk([], { proposed: 0, accepted: 0, accepted_characters: 0 }, { role: "assistant", content: "" }), seed: 7 },
-  chunk([1], { proposed: 0, accepted: 0, accepted_characters: 0, source: null, task: "general", pass: 0 }, { content: "A" }),
-  chunk([2, 3, 4], { proposed: 4, accepted: 2, accepted_characters: 2, source: "draft", task: "sums", pass: 1 }, { content: "😀é\u2028x" }),
-  chunk([5, 6], { proposed: 1, accepted: 1, accepted_characters: 1, source: "own_text", task: "sums", pass: 2 }, { content: "yz" }, "stop"),
+  chunk(
+    [1],
+    { proposed: 0, accepted: 0, accepted_characters: 0, source: null, task: "general", pass: 0 },
+    { content: "A" },
+  ),
+  chunk(
+    [2, 3, 4],
+    { proposed: 4, accepted: 2, accepted_characters: 2, source: "draft", task: "sums", pass: 1 },
+    { content: "😀é\u2028x" },
+  ),
+  chunk(
+    [5, 6],
+    { proposed: 1, accepted: 1, accepted_characters: 1, source: "own_text", task: "sums", pass: 2 },
+    { content: "yz" },
+    "stop",
+  ),
 ];
 
 async function answered(chunks) {
@@ -111,7 +124,10 @@ test("an edited turn is a branch, and each branch keeps what follows it", () => 
   assert.deepEqual(conversations.branches(conversation, first), [first, branch]);
   conversations.choose(conversation, first);
   assert.deepEqual(texts(), ["one", "two"]);
-  assert.deepEqual(conversations.messagesTo(conversation, below).map((message) => message.content), ["one", "two"]);
+  assert.deepEqual(
+    conversations.messagesTo(conversation, below).map((message) => message.content),
+    ["one", "two"],
+  );
   assert.equal(conversation.title, "one");
 });
 

@@ -54,7 +54,9 @@ function strict(value, path = "status") {
         throw new Error(`the service tells no ${path}.${name}`);
       }
       const found = target[name];
-      return typeof found === "function" ? found.bind(target.map ? strictList(target, path) : target) : strict(found, `${path}.${String(name)}`);
+      return typeof found === "function"
+        ? found.bind(target.map ? strictList(target, path) : target)
+        : strict(found, `${path}.${String(name)}`);
     },
   });
 }

@@ -65,7 +65,7 @@ def test_the_views_show_what_a_service_tells(tmp_path: Path) -> None:
         "End the canary",
         active["rollout"]["candidate"],
         active["rollout"]["last"],
-        "worse, speedup",
+        "worse: tokens/s −10.0 %",
     ):
         assert words in drafts
     for words in ("alice (admin)", "carol", "lost", "2 of 128", *(part["name"] for part in active["parts"])):
