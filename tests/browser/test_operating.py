@@ -54,6 +54,22 @@ def test_nothing_is_asked_while_nobody_looks(family: Site, visit: Visit) -> None
     assert len(looked(visitor)) == looks
 
 
+def test_what_was_written_stays_while_figures_change(family: Site, visit: Visit) -> None:
+    visitor = visit(family, key=family.admin)
+    visitor.view("Drafts")
+    card = visitor.page.get_by_label("general", exact=True)
+    card.locator("input").fill("3")
+    visitor.page.keyboard.press("Tab")
+    expect(card.get_by_role("button", name="Scale")).to_be_focused()
+    before = card.locator("dl").first.text_content()
+    other = visit(family)
+    other.fill(temperature=0, max_tokens=20, task="task:general")
+    other.ask("How is key spelled?")
+    expect(card.locator("dl").first).not_to_have_text(str(before))
+    expect(card.locator("input")).to_have_value("3")
+    expect(card.get_by_role("button", name="Scale")).to_be_focused()
+
+
 def looked(visitor: Visitor) -> list[str]:
     return [url for url in visitor.requests if "/console/events" in url]
 

@@ -7,7 +7,25 @@ export class Actions {
   constructor() {
     this.outcome = element("p", { class: "outcome", role: "status" });
     this.question = element("dialog", { class: "question", "aria-label": "Confirm" });
-    this.node = element("div", { class: "actions" }, this.outcome, this.question);
+    this.why = element("p", { class: "why" });
+    this.node = element("div", { class: "actions" }, this.why, this.outcome, this.question);
+    this.numbers = new Map();
+  }
+
+  /** Says why `viewer` may not act, if so. */
+  permit(viewer) {
+    this.why.textContent = viewer.acts ? "" : viewer.why;
+  }
+
+  /** The field for a number, the same each time, so that what was written stays; `value` until something is. */
+  number(name, value, attributes) {
+    const written = () => (input.dataset.written = "");
+    const input =
+      this.numbers.get(name) ??
+      element("input", { type: "number", "data-focus": name, "aria-label": name, ...attributes, oninput: written });
+    this.numbers.set(name, input);
+    if (input.dataset.written === undefined) input.value = value;
+    return input;
   }
 
   /** A button that does it if `viewer` may act, and says why not otherwise. `body` is called when it is pressed. */
@@ -24,6 +42,7 @@ export class Actions {
     this.say("…");
     try {
       this.say((await json(path, body)).done);
+      for (const input of this.numbers.values()) delete input.dataset.written;
     } catch (error) {
       this.say(error.message, "problem");
     }

@@ -42,6 +42,7 @@ export class Drafts {
 
   update(status) {
     const { rollout, bundles, viewer, tasks, parts, moves, drafts } = status;
+    this.actions.permit(viewer);
     this.rollout.update({ rollout, bundles, viewer });
     this.bundles.update({ bundles, viewer, rollout: rollout && { version: rollout.version, state: rollout.state } });
     this.moves.update(moves);
@@ -71,7 +72,8 @@ export class Drafts {
     if (!rollout)
       return element("p", {}, "The configuration names no bundle directory, so one draft serves every prompt.");
     const version = rollout.version ?? NO_BUNDLE;
-    const earlier = bundles.find((bundle) => bundle.proven && bundle.version !== version && !bundle.blocked);
+    const others = bundles.filter((bundle) => ![version, rollout.candidate].includes(bundle.version));
+    const earlier = others.find((bundle) => bundle.proven && !bundle.blocked);
     const deploy = (label, question, target) =>
       this.actions.button(label, viewer, question, "console/deploy", () => ({ version: target }));
     return [
@@ -94,7 +96,6 @@ export class Drafts {
           deploy("End the canary", `End the canary ${rollout.candidate}, and serve ${version} alone?`, version),
         earlier && deploy("Roll back", `Roll back from ${version} to ${earlier.version}?`, earlier.version),
       ),
-      viewer.acts ? null : element("p", { class: "why" }, viewer.why),
     ].filter(Boolean);
   }
 
@@ -132,11 +133,11 @@ export class Drafts {
   }
 
   drawScale(part, viewer) {
-    const input = element("input", { type: "number", min: 0, step: 1, value: part.target, "data-focus": "replicas" });
+    const input = this.actions.number(`Replicas of ${part.name}`, part.target, { min: 0, step: 1 });
     const scale = this.actions.button("Scale", viewer, `Change the replicas of ${part.name}?`, "console/scale", () => ({
       replicas: { [part.name]: Number(input.value) },
     }));
-    return element("div", { class: "scale" }, field(`Replicas of ${part.name}`, input), scale);
+    return element("div", { class: "scale" }, field("Replicas", input), scale);
   }
 
   drawBundles({ bundles, viewer, rollout }) {
@@ -153,15 +154,7 @@ export class Drafts {
   }
 
   bundleActions({ version, blocked }, viewer) {
-    const share = element("input", {
-      type: "number",
-      min: 0.01,
-      max: 0.99,
-      step: 0.01,
-      value: CANARY,
-      "aria-label": `Share of ${version} as a canary`,
-      "data-focus": `share ${version}`,
-    });
+    const share = this.actions.number(`Share of ${version} as a canary`, CANARY, { min: 0.01, max: 0.99, step: 0.01 });
     const force = blocked ? { force: true } : {};
     const despite = blocked ? ` It is blocked: ${blocked}.` : "";
     const act = (label, question, more) =>

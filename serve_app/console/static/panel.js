@@ -15,7 +15,7 @@ export class Panel {
   update(value) {
     const text = JSON.stringify(value);
     const active = this.body.contains(document.activeElement) ? document.activeElement : null;
-    if (text === this.shown || active?.matches("input, select, textarea") || this.isSelected()) return;
+    if (text === this.shown || active?.matches("input, select, textarea") || this.isHeld()) return;
     this.shown = text;
     const focus = active?.dataset.focus;
     const open = [...this.body.querySelectorAll("details[open]")].map((details) => details.dataset.focus);
@@ -24,8 +24,9 @@ export class Panel {
     if (focus) this.body.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
   }
 
-  isSelected() {
+  /** Whether something in it is pressed or selected. */
+  isHeld() {
     const selection = getSelection();
-    return !selection.isCollapsed && this.body.contains(selection.anchorNode);
+    return this.body.querySelector(":active") || (!selection.isCollapsed && this.body.contains(selection.anchorNode));
   }
 }

@@ -22,6 +22,9 @@ class Node {
   querySelectorAll() {
     return [];
   }
+  querySelector() {
+    return null;
+  }
   contains() {
     return false;
   }
