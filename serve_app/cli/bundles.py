@@ -173,10 +173,8 @@ def shadow(
         raise ConfigError(f"{config} has no `traces` section; write --traces DIR")
     replay = work.Replay(settings, version, against, directory, since, limit)
     comparison = work.compare(replay, Console(stderr=True))
-    result = work.as_json(comparison)
-    work.keep(replay, result)
     if as_json:
-        _write(result)
+        _write(work.as_json(comparison))
         return
     other = "against" if against else "live"
     table = _table("task", "answers", "figure", "candidate", other, "difference")

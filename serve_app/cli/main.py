@@ -285,7 +285,7 @@ def _print_bundle(served: ServedModels, console: Console) -> None:
 
 
 def _print_usage(url: str, config: ServiceConfig, console: Console) -> None:
-    """Addresses, and a curl line to paste; that is printed raw, as one wrapped at the terminal's width does not work."""
+    """Addresses, and a curl line to paste: printed raw, as one wrapped at the terminal's width does not work."""
     body = {"model": config.name, "messages": [{"role": "user", "content": EXAMPLE}]}
     key = "" if config.ingress.keys is None else ' -H "Authorization: Bearer $OPENAI_API_KEY"'
     options = f"-H 'Content-Type: application/json'{key} -d {shlex.quote(json.dumps(body))}"

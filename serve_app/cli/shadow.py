@@ -69,7 +69,10 @@ def seconds(period: str) -> float:
 
 
 def compare(replay: Replay, console: Console) -> Comparison:
-    """Draw the traces and replay both bundles on them. Raises `ConfigError` if there are none, or models differ."""
+    """Draw the traces, replay both bundles on them, and keep the result.
+
+    Raises `ConfigError` if there are none, or models differ.
+    """
     began = time.time() - seconds(replay.period)
     config, root = replay.config, bundle_root(replay.config)
     with step(console, "Opening the bundles"):
@@ -92,7 +95,9 @@ def compare(replay: Replay, console: Console) -> Comparison:
         manifests = [bundle.manifest for bundle in (candidate, against) if bundle]
         costs = shadows.known_costs(drafts, locate(config.draft.model), manifests)
         result = shadows.shadow(*sides, sample.traces, terms, partial(_load, config), shown.reach, costs)
-    return Comparison(replay.version, against.manifest.version if against else None, terms, sample, result)
+    comparison = Comparison(replay.version, against.manifest.version if against else None, terms, sample, result)
+    _keep(replay, comparison)
+    return comparison
 
 
 def rows(result: Shadow) -> Iterator[tuple[str, ...]]:
@@ -137,13 +142,13 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def keep(replay: Replay, result: dict[str, Any]) -> None:
-    """Keep the JSON of a result for the console; not in package data, nor where this user may not write."""
+def _keep(replay: Replay, comparison: Comparison) -> None:
+    """For the console; not in package data, nor where this user may not write."""
     root = bundle_root(replay.config)
     if root != BUNDLE_DIR:
         with suppress(OSError):
             at = datetime.now(UTC).isoformat(timespec="seconds")
-            keep_shadow(root, replay.version, {"at": at, "period": replay.period, **result})
+            keep_shadow(root, replay.version, {"at": at, "period": replay.period, **as_json(comparison)})
 
 
 def _check_fits(config: ServiceConfig, bundle: Bundle | None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,11 +38,12 @@ class Snapshot:
 
 
 class Lookout:
-    """Looks by calling `look` in a thread. Raises what that raises, and `Overloaded` if it takes too long."""
+    """Looks by calling `look` in a thread of its own. Raises what that does, and `Overloaded` if it takes too long."""
 
     def __init__(self, look: Callable[[], Snapshot], every: float = EVERY) -> None:
         self._look = look
         self._every = every
+        self._thread = ThreadPoolExecutor(1, "lookout")  # one that hangs takes no thread from the answers
         self._began = -float("inf")
         self._looking: asyncio.Task[Snapshot] | None = None
         self._num_lookers = 0
@@ -67,8 +69,9 @@ class Lookout:
     async def _look_in_time(self) -> Snapshot:
         await asyncio.sleep(max(0.0, self._began + self._every - time.monotonic()))
         self._began = time.monotonic()
+        looking = asyncio.get_running_loop().run_in_executor(self._thread, self._look)
         try:
-            return await asyncio.wait_for(asyncio.to_thread(self._look), PATIENCE)
+            return await asyncio.wait_for(looking, PATIENCE)
         except TimeoutError:
             raise Overloaded("the service does not tell how it does", retry_after_s=TRY_AGAIN) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from serve_app.http.request_history import Client, Requested
 
 NORMAL_WIDTH = 1.96  # standard deviations on each side of a 95 % interval
 MOST_FAULTS = 50
+WORDLESS = re.compile(rf"{GENERAL}|task-\d+")  # names of tasks that are not the words which their prompts share
 
 
 class Figure(NamedTuple):
@@ -91,7 +93,7 @@ def _tasks(status: ServiceStatus, bundles: PublishedBundles) -> list[dict[str, A
     return [
         {
             "name": task,
-            "words": [] if task == GENERAL else task.split("-"),
+            "words": [] if WORDLESS.fullmatch(task) else task.split("-"),
             "prompts": bundles.prompts(report.bundle).get(task),
             **_part_of(parts.get(task if task in pools else GENERAL)),
             **_last_hour(answered.get(task, {}), every[Figure("answers")]),

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.serve._private.common import ReplicaState
 from ray.serve.config import HTTPOptions, ProxyLocation
-from ray.serve.schema import DeploymentSchema, ReplicaState
+from ray.serve.schema import DeploymentSchema
 
 from core.errors import ConfigError
 from serve_app import operations, ray_private
