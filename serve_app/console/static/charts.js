@@ -69,7 +69,7 @@ export function meter(fraction, label) {
 
 /** Lines over time. `lines` are `{kind, points: [[x, y], ...]}`; where a `y` is null the line has a gap. */
 export function timeline(lines, label, top = null) {
-  const points = lines.flatMap((line) => line.points).filter(([, y]) => y !== null);
+  const points = lines.flatMap((line) => line.points);
   const box = drawn("svg", {
     class: "chart timeline",
     role: "img",
@@ -77,7 +77,7 @@ export function timeline(lines, label, top = null) {
     viewBox: `0 0 ${WIDTH} 72`,
     preserveAspectRatio: "none",
   });
-  if (points.length < 2) return box;
+  if (!points.length) return box;
   const xs = points.map(([x]) => x);
   const [least, most] = [Math.min(...xs), Math.max(...xs)];
   const high = top ?? (Math.max(...points.map(([, y]) => y)) || 1);
@@ -88,17 +88,11 @@ export function timeline(lines, label, top = null) {
 }
 
 function pathOf(points, place) {
-  let pen = "M";
   return points
-    .map((point) => {
-      if (point[1] === null) {
-        pen = "M";
-        return "";
-      }
-      const [x, y] = place(point);
-      const step = `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
-      pen = "L";
-      return step;
+    .map((point, at) => {
+      if (point[1] === null) return "";
+      const [x, y] = place(point).map((value) => value.toFixed(1));
+      return (points[at - 1]?.[1] ?? null) === null ? `M${x} ${y}h0` : `L${x} ${y}`; // one alone is a dot
     })
     .join("");
 }

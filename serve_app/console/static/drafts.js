@@ -8,6 +8,7 @@ import { Panel } from "./panel.js";
 import { source } from "./sources.js";
 
 const NO_BUNDLE = "none";
+const GENERAL = "general";
 const SPEED = "speedup";
 const CANARY = 0.1; // of the prompts, unless another share is written
 
@@ -119,6 +120,7 @@ export class Drafts {
         ["tokens per pass", number(hour.tokens_per_pass, 2)],
         ["answers", number(hour.answers)],
         ["moved on", number(hour.moved)],
+        ["drafts of", task.part === task.name ? null : task.part],
         ["replicas", `${number(task.running)} of ${number(task.target)}`],
         ["prompts found in", task.prompts && number(task.prompts)],
       ]),
@@ -175,12 +177,10 @@ export class Drafts {
 
 const code = (text) => element("code", {}, text);
 
+/** The pool of the task's own drafts, if its replicas can be set; that of several tasks is `general`'s. */
 function scalable(parts, task) {
-  return (
-    parts.find(
-      (part) => part.name === task.part && part.deployment === "DraftPool" && part.scalable && !part.autoscaled,
-    ) ?? null
-  );
+  const own = parts.find((part) => part.name === task.name && part.deployment === "DraftPool");
+  return own?.scalable && !own.autoscaled ? own : null;
 }
 
 function routed({ routed: chosen, named, unasked, chance }) {
@@ -222,9 +222,10 @@ function versionsTable(versions) {
 }
 
 /** Why the served bundle has, or has not, an adapter for the task, and what that gains with its interval. */
-function drawEvidence({ slot, evidence }) {
+function drawEvidence({ name, slot, evidence }) {
   if (!slot) return null;
-  const published = element("strong", {}, slot.own ? "Own adapter published" : "No adapter of its own");
+  const outcome = slot.own ? "Own adapter published" : "No adapter of its own";
+  const published = element("strong", {}, name === GENERAL ? "The general draft" : outcome);
   const decided = element("p", {}, published, ` (${slot.decision}): ${slot.reason}`);
   const scores = facts(
     Object.entries(slot.scores).map(([name, score]) => [name, number(score, 3)]),
