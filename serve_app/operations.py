@@ -1,11 +1,12 @@
-"""What the commands of an operator see of a running service, and the number of replicas that they set.
+"""What an operator sees of a running service and changes in it, by a command or on the console.
 
-This process is connected to the Ray of the service. States and replicas are Serve's own, counts are those of the
-replicas.
+This process is connected to the Ray of the service, or is one of it. States and replicas are Serve's own, counts are
+those of the replicas. Everything here waits for an answer, so a replica calls it in a thread.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,7 +14,6 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
-from ray.serve import get_deployment_handle
 from ray.serve.config import ProxyLocation
 from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetails, ServeInstanceDetails
 
@@ -22,6 +22,7 @@ from serve_app import ray_private
 from serve_app.access_config import KEYED
 from serve_app.application_names import CORE, DRAFT_CHECK, ROLLOUT, router_application
 from serve_app.deployments.telemetry.reports import DraftCheckReport, IngressReport, RolloutReport, together
+from serve_app.deployments.telemetry.service_status import ReplicaFacts, ServicePart, ServiceStatus
 
 INGRESS, TARGET, POOL, ROUTER = "SpeculativeIngress", "TargetVerifier", "DraftPool", "TaskRouter"
 ROLLOUTS = "Rollout"
@@ -29,6 +30,7 @@ CHECK = "DraftCheck"
 PARTS = {"ingress": INGRESS, "target": TARGET}
 NOT_DEPLOYED = "NOT_DEPLOYED"
 PATIENCE = 5.0  # seconds for a replica to answer
+NO_ROLLOUT = "no rollout answers; a service has one if its configuration names a `bundle` directory"
 
 
 class NoService(TaskSpecError):
@@ -41,39 +43,6 @@ class Listener:
 
     host: str
     port: int
-
-
-@dataclass(frozen=True)
-class ServicePart:
-    """A part of a service: `ingress`, `target`, `router`, or by the name of its task a draft pool.
-
-    `running` of the `target` replicas run. `state` and `message` are Serve's. `sessions` are open now, `proposed` and
-    `accepted` are tokens of the pool's draft since the ingress began. Each is None where nothing tells it.
-    """
-
-    name: str
-    application: str
-    deployment: str
-    state: str
-    running: int = 0
-    target: int = 0
-    message: str = ""
-    autoscaled: bool = False
-    scalable: bool = False
-    sessions: int | None = None
-    proposed: int | None = None
-    accepted: int | None = None
-
-
-@dataclass(frozen=True)
-class ServiceStatus:
-    """A service: when it was deployed, its parts, and what ingress, rollout and check tell, if they answer."""
-
-    deployed: datetime
-    report: IngressReport | None
-    parts: tuple[ServicePart, ...]
-    rollout: RolloutReport | None = None
-    check: DraftCheckReport | None = None
 
 
 def service_status() -> ServiceStatus:
@@ -119,7 +88,7 @@ def rollout_report() -> RolloutReport:
     """What the rollout of the service tells. Raises `NoService` if there is none, or if it does not answer."""
     report = _rollout(_applications())
     if report is None:
-        raise NoService("no rollout answers; a service has one if its configuration names a `bundle` directory")
+        raise NoService(NO_ROLLOUT)
     return report
 
 
@@ -128,10 +97,13 @@ def deploy_bundle(version: str, share: float, force: bool) -> str:
 
     Raises `ConfigError` if it cannot be, and `NoService`.
     """
-    rollout_report()
-    handle = get_deployment_handle(ROLLOUTS, ROLLOUT)
+    rollout = _applications().get(ROLLOUT)
+    replicas = [] if rollout is None else rollout.deployments[ROLLOUTS].replicas
+    running = next((replica for replica in replicas if replica.state == "RUNNING"), None)
+    if running is None:
+        raise NoService(NO_ROLLOUT)
     try:
-        message: str = handle.deploy.remote(version, share, force).result()
+        message: str = ray_private.call_replica(running.actor_name or "", "deploy", PATIENCE, version, share, force)
     except RayTaskError as error:
         if isinstance(error.cause, ConfigError):
             raise error.cause from None
@@ -164,6 +136,11 @@ def set_replicas(replicas: Mapping[str, int]) -> list[ServicePart]:
     return chosen
 
 
+def scaling_in_words(before: ServicePart, replicas: int) -> str:
+    """What `set_replicas` has begun with a part."""
+    return f"{before.name}: {before.target} -> {replicas} replicas"
+
+
 def _scalable(parts: Mapping[str, ServicePart], name: str, replicas: int) -> ServicePart:
     part = parts.get(name)
     if part is None:
@@ -190,8 +167,11 @@ def _applications() -> dict[str, ApplicationDetails]:
     controller = ray_private.controller()
     if controller is None:
         return {}
-    details = ServeInstanceDetails(**ray.get(controller.get_serve_instance_details.remote()))
-    return dict(details.applications)
+    details = ray.get(controller.get_serve_instance_details.remote())
+    for application in details["applications"].values():
+        for deployment in application["deployments"].values():  # nobody asks for this, and checking it takes 20 ms
+            deployment["deployment_config"].pop("request_router_config", None)
+    return dict(ServeInstanceDetails(**details).applications)
 
 
 def _core_parts(core: ApplicationDetails) -> list[ServicePart]:
@@ -233,7 +213,8 @@ def _of_bundle(
 
 def _part(name: str, application: ApplicationDetails, deployment: DeploymentDetails) -> ServicePart:
     counts = _answers(deployment, "counts") if deployment.name in (TARGET, POOL) else []
-    counted = counts or (deployment.name == POOL and not deployment.replicas)
+    counted = bool(counts) or (deployment.name == POOL and not deployment.replicas)
+    total = sum(counts, Counter[str]())
     return ServicePart(
         name,
         application.name,
@@ -244,8 +225,16 @@ def _part(name: str, application: ApplicationDetails, deployment: DeploymentDeta
         deployment.message,
         deployment.deployment_config.is_autoscaling_configured(),
         application.external_scaler_enabled,
-        sum(count["sessions"] for count in counts) if counted else None,
+        total["sessions"] if counted else None,
+        pages=total["pages"] if counted else None,
+        free_pages=total["free_pages"] if counted else None,
+        replicas=tuple(map(_replica, deployment.replicas)),
     )
+
+
+def _replica(replica: ReplicaDetails) -> ReplicaFacts:
+    since = datetime.fromtimestamp(replica.start_time_s, UTC).isoformat(timespec="seconds")
+    return ReplicaFacts(replica.replica_id, replica.state.value, replica.node_ip, since)
 
 
 def _answers(deployment: DeploymentDetails | None, method: str) -> list[Any]:

@@ -177,7 +177,7 @@ def set_deployment_replicas(application: str, deployment: str, replicas: int) ->
     ray.get(controller().update_deployment_replicas.remote(DeploymentID(deployment, application), replicas))
 
 
-def call_replica(actor_name: str, method: str, timeout: float) -> Any:
+def call_replica(actor_name: str, method: str, timeout: float, *arguments: Any) -> Any:
     """The answer of this replica, where a handle would choose one.
 
     Raises `RayError`, and `ValueError` if there is no such replica any more.
@@ -190,7 +190,7 @@ def call_replica(actor_name: str, method: str, timeout: float) -> Any:
 
     call = pickle.dumps(RequestMetadata("operator", uuid.uuid4().hex, call_method=method))
     actor = ray.get_actor(actor_name, namespace=SERVE_NAMESPACE)
-    return ray.get(actor.handle_request.remote(call), timeout=timeout)
+    return ray.get(actor.handle_request.remote(call, *arguments), timeout=timeout)
 
 
 def listen_at_node_address() -> None:

@@ -6,6 +6,7 @@
     root/live                     the versions that were live, the newest first, one per line
     root/blocked.json             the versions that no service may serve, and why
     root/proven/<version>         the versions that a service takes up without a trial (`core.bundle.proven`)
+    root/shadows/<version>.json   what they would have had accepted (`core.bundle.shadow_results`)
 
 Everything is written by one rename each: parts, then the manifest that names them, then `live`. So a crash leaves the
 previous bundle live. Live is the newest of `live` that is not blocked.
@@ -39,6 +40,7 @@ from core.bundle.manifest import (
     write_history,
     write_manifest,
 )
+from core.bundle.shadow_results import drop_shadows
 from core.errors import ConfigError
 
 _PARTS, _MANIFESTS, _LIVE, _LOCK = "parts", "manifests", "live", ".lock"
@@ -216,6 +218,19 @@ def _open_live(root: Path, barred: Mapping[str, str]) -> Live:
     return Live(live, tuple(faults))
 
 
+def published(root: Path) -> list[Manifest]:
+    """All readable manifests, the newest first. No part is checked."""
+    return read_manifests(root / _MANIFESTS)
+
+
+def published_at(root: Path) -> int:
+    """A number that is another once a bundle has been published or deleted."""
+    try:
+        return (root / _MANIFESTS).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def list_bundles(root: Path) -> list[BundleSummary]:
     """All bundles, the newest first; `live` is what `open_live` opens."""
     live = open_live(root).bundle
@@ -284,6 +299,7 @@ def prune(root: Path, keep: int) -> list[str]:
         deleted = [file for file in (root / _MANIFESTS).glob("*.json") if file.stem not in remaining]
         for file in deleted:
             file.unlink()
+        drop_shadows(root, remaining)
         parts = {part for manifest in manifests if manifest.version in remaining for part in manifest.parts}
         for directory in (root / _PARTS).iterdir():
             if directory.name not in parts:

@@ -58,14 +58,16 @@ class DraftEngine:
         self._numbers = count(-1, -1)  # of branches in the model; sessions count upwards
 
     def gauges(self) -> Counter[str]:
-        """Sessions and pages held now; `remembered_pages` belong to no session and are given up for any.
+        """Sessions and pages held now.
 
-        Of `asked_sessions` tokens are wanted, as of every one until a verifier says otherwise.
+        Of `asked_sessions` tokens are wanted, as of every one until a verifier says otherwise. The `free_pages` belong
+        to no session. `remembered_pages` are those of them that still hold a text.
         """
         return Counter(
             sessions=len(self._sessions),
             asked_sessions=sum(session.num_tokens > 0 for session in self._sessions.values()),
             pages=self._model.num_used_pages,
+            free_pages=self._model.num_free_pages,
             remembered_pages=self._model.num_prefix_pages,
         )
 

@@ -150,16 +150,16 @@ class RolloutState:
                 return "canary"
 
     @property
+    def comparison(self) -> Comparison | None:
+        """That of the release on trial; None if none is."""
+        serving = self.serving
+        return None if isinstance(serving, Steady) else serving.comparison
+
+    @property
     def stats(self) -> ByTask:
         """Those of the release on trial, or of the one that serves."""
         serving = self.serving
         return serving.stats if isinstance(serving, Steady) else serving.comparison.stats
-
-    @property
-    def references(self) -> ByTask:
-        """What the release on trial is held to."""
-        serving = self.serving
-        return {} if isinstance(serving, Steady) else serving.comparison.references
 
     def with_serving(self, serving: Serving) -> RolloutState:
         """Other figures of what serves, in the same state."""

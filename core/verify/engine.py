@@ -96,7 +96,7 @@ class VerifyEngine:
     def gauges(self) -> Counter[str]:
         """Sessions and pages held now. Of the sessions, `waiting_sessions` have no room yet.
 
-        The `free_pages` belong to no session. `remembered_pages` are those of them that are given up last.
+        The `free_pages` belong to no session. `remembered_pages` are those of them that still hold a text.
         """
         return Counter(
             sessions=len(self._sessions),

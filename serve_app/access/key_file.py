@@ -1,6 +1,7 @@
 """The file of API keys: a line `NAME:HASH` per key, HASH being its SHA-256 in hexadecimal digits. `#` begins a comment.
 
-The keys are random, so that a plain hash does not give them away.
+An admin key, which may also change the service, has `NAME:HASH:admin`. The keys are random, so that a plain hash does
+not give them away.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from pathlib import Path
 
 from core import atomic_files
 from core.errors import ConfigError
+from serve_app.http.owners import KeyHolder
 
 PREFIX = "tsk-"  # of the keys made here
 KEY_BYTES = 32  # random bytes in a key
 OWNER_ONLY = 0o600
 NAME = r"[A-Za-z0-9._][A-Za-z0-9._-]{0,63}"  # "-" stands for no key in the access log
-HASHED = re.compile(rf"({NAME}):([0-9a-fA-F]{{64}})")
+ADMIN = ":admin"  # at the end of a line
+HASHED = re.compile(rf"({NAME}):([0-9a-fA-F]{{64}})({ADMIN})?")
 
-Names = dict[bytes, str]
-"""The name of each key by its SHA-256, 32 bytes."""
+KeyHolders = dict[bytes, KeyHolder]
+"""That of each key by its SHA-256, 32 bytes."""
 
 
 def key_hash(key: bytes) -> bytes:
@@ -32,25 +35,31 @@ def key_hash(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def parse(text: str, origin: str) -> Names:
+def hashed_key(entry: str) -> KeyHolders:
+    """The key of an entry such as `NAME:HASH`; none if it is no such entry."""
+    hashed = HASHED.fullmatch(entry)
+    return {} if hashed is None else {bytes.fromhex(hashed[2]): KeyHolder(hashed[1], admin=hashed[3] is not None)}
+
+
+def parse(text: str, origin: str) -> KeyHolders:
     """The keys of a file. Raises `ConfigError`, which begins with `origin` and repeats nothing that may be a key."""
-    names: Names = {}
+    holders: KeyHolders = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if entry := line.partition("#")[0].strip():
-            hashed = HASHED.fullmatch(entry)
-            if hashed is None:
+            key = hashed_key(entry)
+            if not key:
                 raise ConfigError(f"{origin}: line {number} is not NAME:HASH; make one with `taskspec keys add NAME`")
-            names[bytes.fromhex(hashed[2])] = hashed[1]
-    return names
+            holders |= key
+    return holders
 
 
-def read(file: Path) -> Names:
+def read(file: Path) -> KeyHolders:
     """The keys of `file`. Raises `ConfigError`."""
     return parse(_text(file), str(file))
 
 
-def add(file: Path, name: str) -> str:
-    """Make a key, store its hash under `name`, and return the key.
+def add(file: Path, name: str, *, admin: bool = False) -> str:
+    """Make a key, an admin's if so asked, store its hash under `name`, and return the key.
 
     The file is made if there is none, for its owner alone; one that there is keeps its owner and permissions.
 
@@ -61,10 +70,10 @@ def add(file: Path, name: str) -> str:
     key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
     def added(text: str) -> str:
-        if name in parse(text, str(file)).values():
+        if name in _names(text, file):
             raise ConfigError(f"{file} has a key named {name}; revoke it first, or write another name")
         end = "\n" if text and not text.endswith("\n") else ""
-        return f"{text}{end}{name}:{key_hash(key.encode()).hex()}\n"
+        return f"{text}{end}{name}:{key_hash(key.encode()).hex()}{ADMIN if admin else ''}\n"
 
     _edit(file, added, may_be_missing=True)
     return key
@@ -74,12 +83,16 @@ def revoke(file: Path, name: str) -> None:
     """Take the key of that name from the file; everything else in it stays. Raises `ConfigError` if there is none."""
 
     def without(text: str) -> str:
-        names = parse(text, str(file)).values()
+        names = _names(text, file)
         if name not in names:
             raise ConfigError(f"{file} has no key named {name}; it has {', '.join(sorted(names)) or 'none'}")
         return "".join(line for line in text.splitlines(keepends=True) if line.partition(":")[0].strip() != name)
 
     _edit(file, without)
+
+
+def _names(text: str, file: Path) -> list[str]:
+    return [holder.name for holder in parse(text, str(file)).values()]
 
 
 def _edit(file: Path, change: Callable[[str], str], *, may_be_missing: bool = False) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import ConfigError
-from serve_app.access.key_file import HASHED, Names, key_hash, read
+from serve_app.access.key_file import KeyHolders, hashed_key, key_hash, read
 from serve_app.access_config import ApiKeys
+from serve_app.http.owners import KeyHolder
 
 LOOK_EVERY = 0.5  # seconds between looks at the file
 
@@ -32,26 +33,32 @@ class _Version(NamedTuple):
 class Keys:
     """Raises `ConfigError` if the file cannot be read; later the last good keys stay valid. `clock` gives seconds."""
 
-    def __init__(self, file: Path | None, from_environment: Names, clock: Clock = time.monotonic) -> None:
+    def __init__(self, file: Path | None, from_environment: KeyHolders, clock: Clock = time.monotonic) -> None:
         self._file = file
         self._from_environment = from_environment
         self._clock = clock
         self._version = None if file is None else _version(file)  # of the keys below
-        self._from_file: Names = {} if file is None else read(file)
+        self._from_file: KeyHolders = {} if file is None else read(file)
         self._looked_at = clock()
         self._error = ""  # why they could not be read since
 
-    def name_of(self, key: str) -> str | None:
-        """The name of a key as it came in a header; None if it is not valid.
+    @property
+    def holders(self) -> list[KeyHolder]:
+        """Those of the valid keys, by name."""
+        self._look()
+        return sorted([*self._from_file.values(), *self._from_environment.values()])
+
+    def holder_of(self, key: str) -> KeyHolder | None:
+        """The holder of a key as it came in a header; None if it is not valid.
 
         It takes the same time wherever the key differs from the valid ones.
         """
         self._look()
         digest, owner = key_hash(key.encode("latin-1", "replace")), None
-        for names in (self._from_file, self._from_environment):
-            for valid, name in names.items():
+        for holders in (self._from_file, self._from_environment):
+            for valid, holder in holders.items():
                 if hmac.compare_digest(digest, valid):
-                    owner = name
+                    owner = holder
         return owner
 
     def _look(self) -> None:
@@ -78,25 +85,24 @@ def _version(file: Path) -> _Version | None:
     return _Version(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def from_environment(config: ApiKeys) -> Names:
+def from_environment(config: ApiKeys) -> KeyHolders:
     """The keys in the environment variable of the configuration, if it names one. Raises `ConfigError` without any."""
     if config.env is None:
         return {}
     entries = [entry.strip() for entry in os.environ.get(config.env, "").split(",")]
-    names: Names = {}
+    holders: KeyHolders = {}
     for number, entry in enumerate(filter(None, entries), start=1):
-        hashed = HASHED.fullmatch(entry)
-        names |= {bytes.fromhex(hashed[2]): hashed[1]} if hashed else {key_hash(entry.encode()): f"env-{number}"}
-    if not names:
+        holders |= hashed_key(entry) or {key_hash(entry.encode()): KeyHolder(f"env-{number}")}
+    if not holders:
         raise ConfigError(
             f"ingress.keys.env: the environment variable {config.env} has no key; write some, between commas"
         )
-    return names
+    return holders
 
 
-def check(config: ApiKeys) -> Names:
+def check(config: ApiKeys) -> KeyHolders:
     """What `from_environment` gives, if also the file can be read and there is a key. Raises `ConfigError`."""
-    names = from_environment(config)
-    if config.file is not None and not read(config.file) and not names:
+    holders = from_environment(config)
+    if config.file is not None and not read(config.file) and not holders:
         raise ConfigError(f"{config.file} has no key; make one with `taskspec keys add NAME --file {config.file}`")
-    return names
+    return holders

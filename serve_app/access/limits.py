@@ -16,6 +16,7 @@ from typing import Any
 from core.errors import InvalidRequest
 from core.generation import GenerationRequest
 from serve_app.access_config import Limits
+from serve_app.http.request_history import Allowed, Client, Limited
 from serve_app.http.service import ChoiceRun, Service, Speculation
 
 MINUTE = 60.0  # seconds
@@ -100,6 +101,14 @@ class Allowance:
         if unit in self._buckets:
             self._buckets[unit].take(amount)
 
+    @property
+    def limited(self) -> dict[str, Allowed]:
+        """What is left of each limit."""
+        buckets = {unit: Allowed(bucket.per_minute, bucket.remaining) for unit, bucket in self._buckets.items()}
+        if self._concurrency is None:
+            return buckets
+        return buckets | {"concurrency": Allowed(self._concurrency, self._concurrency - self._open)}
+
     def headers(self) -> dict[str, str]:
         """OpenAI's: the limits, what is left of them, and when each will be whole again."""
         headers: dict[str, str] = {}
@@ -122,6 +131,10 @@ class Allowances:
         if name not in self._by_name:
             self._by_name[name] = Allowance(self._limits, self._clock)
         return self._by_name[name]
+
+    def limited(self) -> dict[Client, Limited]:
+        """What is left of the limits of each client that has asked for anything."""
+        return {name: allowance.limited for name, allowance in self._by_name.items()}
 
 
 charged: ContextVar[Allowance | None] = ContextVar("charged", default=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -16,15 +15,16 @@ from serve_app.access.keys import Keys
 from serve_app.access.limits import COMPUTING, Allowances, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
+from serve_app.console.page import is_for_page
 from serve_app.http.errors import FULL, QUEUE, place_of
 from serve_app.http.exchange import Exchange, Facts, failed
 from serve_app.http.handled import GONE, METHODS, NO_KEY, OTHER, Handled
-from serve_app.http.owners import presented_key
+from serve_app.http.owners import HOLDER, client_name, presented_key
+from serve_app.http.request_history import RequestHistory
 from serve_app.spans import NOTHING, SERVICE, Span, Spans
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN = frozenset({"/health", "/healthz"})  # paths that need no key and have no limits
-KEY_NAME = "key_name"  # of the request's key, in its scope
 LONGEST_PATH = 200  # characters of a path in the log
 # OpenTelemetry's names of what a request for an answer asks for, by its path.
 OPERATIONS = {
@@ -41,19 +41,19 @@ access_log = logging.getLogger("ray.serve.taskspec.access")
 
 
 class Requests:
-    """The outermost: gives every request an id, counts it in `handled`, and writes a line of the access log.
+    """The outermost: gives every request an id, counts it in the history, and writes a line of the access log.
 
     If `numbered_by_proxy`, Serve's proxy writes the id into the response. A request for an answer of `model` has a span
     among `spans`.
     """
 
     def __init__(
-        self, app: ASGIApp, *, numbered_by_proxy: bool, model: str, handled: Counter[Handled], spans: Spans
+        self, app: ASGIApp, *, numbered_by_proxy: bool, model: str, history: RequestHistory, spans: Spans
     ) -> None:
         self._app = app
+        self._history = history
         self._numbered_by_proxy = numbered_by_proxy
         self._model = model
-        self._handled = handled
         self._spans = spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,7 +78,7 @@ class Requests:
                 await self._app(scope, receive, send_numbered)
         finally:
             method = scope["method"] if scope["method"] in METHODS else OTHER
-            self._handled[Handled(scope.get(KEY_NAME, NO_KEY), method, status or GONE, shed)] += 1
+            self._history.note(scope["path"], Handled(client_name(scope) or NO_KEY, method, status or GONE, shed))
             _log(scope, status or GONE, time.perf_counter() - start, request_id, exchange.end(status))
 
     def _span(self, scope: Scope, request_id: str) -> Span:
@@ -132,22 +132,22 @@ class Failures:
 
 
 class KeyCheck:
-    """Lets requests with a valid API key pass, and any to `OPEN` paths."""
+    """Lets requests with a valid API key pass, and any to `OPEN` paths or for the files of the console's page."""
 
     def __init__(self, app: ASGIApp, keys: Keys) -> None:
         self._app = app
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN:
+        if scope["type"] == "http" and scope["path"] not in OPEN and not is_for_page(scope):
             key = presented_key(Headers(scope=scope))
-            name = None if key is None else self._keys.name_of(key)
-            if name is None:
+            holder = None if key is None else self._keys.holder_of(key)
+            if holder is None:
                 wrong = "send an API key in the header 'Authorization: Bearer KEY'" if key is None else "wrong API key"
                 error = InvalidRequest(None, wrong, status=401, code="invalid_api_key")
                 await _refuse(error, scope, receive, send, {"WWW-Authenticate": "Bearer"})
                 return
-            scope[KEY_NAME] = name
+            scope[HOLDER] = holder
         await self._app(scope, receive, send)
 
 
@@ -162,7 +162,7 @@ class LimitCheck:
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
-        allowance = self._allowances.of(scope.get(KEY_NAME))
+        allowance = self._allowances.of(client_name(scope))
 
         async def send_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -194,7 +194,7 @@ async def _refuse(
 
 def _log(scope: Scope, status: int, seconds: float, request_id: str, facts: Facts) -> None:
     """One line; of JSON if Serve writes its log so, and then with the `facts`."""
-    method, path, name = scope["method"], quote(scope["path"][:LONGEST_PATH]), scope.get(KEY_NAME)
+    method, path, name = scope["method"], quote(scope["path"][:LONGEST_PATH]), client_name(scope)
     own = {"request_id": request_id, "method": method, "path": path, "status": status, "key": name}
     line = ("%s %s %d %.1f ms %s %s", method, path, status, seconds * 1000, request_id, name or NO_KEY)
     access_log.info(*line, extra={**own, **facts})

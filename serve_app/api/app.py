@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any, Literal
 
-from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
@@ -16,6 +16,9 @@ from serve_app.api import error_forms
 from serve_app.api.front_page import front_page
 from serve_app.api.head import HeadAsGet
 from serve_app.api.tokenizing import tokenizing
+from serve_app.console.actions import Operator
+from serve_app.console.page import INDEX, page_files, wants_page
+from serve_app.console.routes import acting, reading, static
 from serve_app.http.body import MAX_BODY_BYTES
 from serve_app.http.errors import ErrorBody
 from serve_app.http.service import Service
@@ -36,14 +39,26 @@ class Version(BaseModel):
     version: str
 
 
-def create_app(service: Service, max_body_bytes: int = MAX_BODY_BYTES, *, asks_for_key: bool = False) -> FastAPI:
-    """The application in front of `service`. Its OpenAPI page says whether something before it `asks_for_key`."""
+def create_app(
+    service: Service,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    *,
+    asks_for_key: bool = False,
+    operator: Operator | None = None,
+) -> FastAPI:
+    """The application in front of `service`. Its OpenAPI page says whether something before it `asks_for_key`.
+
+    What the console reads and does is there if there is an `operator`.
+    """
     app = FastAPI(title=TITLE, description="An OpenAI-compatible service with task-specialised speculative decoding.")
     app.state.max_body_bytes = max_body_bytes
+    app.state.asks_for_key = asks_for_key
     health, *others = every = routers(service)
     app.include_router(health, responses=ERRORS)
     for router in others:
         app.include_router(router, responses=ERRORS, dependencies=[KEY] if asks_for_key else None)
+    for router in _console(operator):
+        app.include_router(router)
     routes = (route for router in every for route in router.routes if isinstance(route, APIRoute))
     error_forms.install(app, _listed(routes))
     app.add_middleware(HeadAsGet)
@@ -54,6 +69,10 @@ def routers(service: Service) -> list[APIRouter]:
     """The routes of every protocol, behind those that need no key."""
     protocols = [protocol.routes(service) for protocol in PROTOCOLS]
     return [_health(service), _facts(service), *protocols, tokenizing(service)]
+
+
+def _console(operator: Operator | None) -> list[APIRouter]:
+    return [static(page_files())] if operator is None else [static(page_files()), reading(operator), acting(operator)]
 
 
 def _listed(routes: Iterable[APIRoute]) -> str:
@@ -76,7 +95,7 @@ def _health(service: Service) -> APIRouter:
 
 
 def _facts(service: Service) -> APIRouter:
-    router = APIRouter()
+    router, files = APIRouter(), page_files()
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
@@ -84,9 +103,11 @@ def _facts(service: Service) -> APIRouter:
         return PlainTextResponse(await service.metrics(), media_type=METRICS)
 
     @router.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def front() -> str:
-        """What this is, and where to look."""
-        return front_page(service)
+    async def front(request: Request) -> Response:
+        """The console for browsers; for others what this is, and where to look."""
+        if INDEX in files and wants_page(request.headers):
+            return files[INDEX].response(request.headers)
+        return HTMLResponse(front_page(service), headers={"Vary": "Accept"})
 
     @router.get("/version")
     async def package_version() -> Version:

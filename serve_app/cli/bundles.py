@@ -155,7 +155,7 @@ def shadow(
     second in times plain decoding, one answer at a time, by costs that a bundle's retraining measured. Of bundles of
     earlier versions acceptance decides. Tasks are those that the candidate's router tells. Not replayed are moves to
     another draft within an answer, lookup, and drafting less where it does not pay. What the service itself measured is
-    therefore another figure, printed beside.
+    therefore another figure, printed beside. The result is kept beside the bundle, where the service's page shows it.
 
     Example: `taskspec bundles shadow 81cb1f890ca658e1 --config mine.yaml --since 7d`
 

@@ -23,7 +23,13 @@ Name = Annotated[str, typer.Argument(help="Whose key it is; access log and limit
 
 
 @app.command()
-def add(name: Name, file: File) -> None:
+def add(
+    name: Name,
+    file: File,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="It may also deploy bundles and scale pools, on the service's page.")
+    ] = False,
+) -> None:
     """Make a key, print it once, and store its hash.
 
     The key cannot be had again from the file. The file is made if there is none, for its owner alone; one that there
@@ -34,8 +40,8 @@ def add(name: Name, file: File) -> None:
     Only the key is on stdout. Clients send it as `Authorization: Bearer KEY`: OpenAI's take it from the environment
     variable OPENAI_API_KEY, as `taskspec chat` and `taskspec bench` do.
     """
-    key = key_file.add(file, name)
-    sys.stderr.write(f"The key of {name}; it is not shown again:\n")
+    key = key_file.add(file, name, admin=admin)
+    sys.stderr.write(f"The {'admin ' if admin else ''}key of {name}; it is not shown again:\n")
     sys.stdout.write(f"{key}\n")
 
 
@@ -53,9 +59,9 @@ def revoke(name: Name, file: File) -> None:
 
 @app.command("list")
 def list_(file: File) -> None:
-    """List the names of the keys, one a line.
+    """List the names of the keys, one a line; behind that of an admin key stands `admin`.
 
     Example: `taskspec keys list --file keys`
     """
-    for name in sorted(key_file.read(file).values()):
-        sys.stdout.write(f"{name}\n")
+    for holder in sorted(key_file.read(file).values()):
+        sys.stdout.write(f"{holder.name}{' admin' if holder.admin else ''}\n")

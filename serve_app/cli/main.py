@@ -290,12 +290,12 @@ def _print_bundle(served: ServedModels, console: Console) -> None:
 
 
 def _print_usage(url: str, config: ServiceConfig, console: Console) -> None:
-    """A curl line to paste; printed raw, because a line wrapped at the terminal's width does not work."""
+    """Addresses, and a curl line to paste: printed raw, as one wrapped at the terminal's width does not work."""
     body = {"model": config.name, "messages": [{"role": "user", "content": EXAMPLE}]}
     key = "" if config.ingress.keys is None else ' -H "Authorization: Bearer $OPENAI_API_KEY"'
     options = f"-H 'Content-Type: application/json'{key} -d {shlex.quote(json.dumps(body))}"
     command = f"curl {url}/v1/chat/completions {options}"
-    console.print(f"\nOpenAI base_url: {url}/v1   model: {config.name}\n", highlight=False)
+    console.print(f"\nOpenAI base_url: {url}/v1   model: {config.name}\nIn a browser:    {url}/\n", highlight=False)
     console.out(command, highlight=False)
     console.print()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -17,9 +16,8 @@ from core.errors import ConfigError
 from serve_app.connection import AUTO, connect, connect_to_service
 
 if TYPE_CHECKING:
-    from core.rollout.trial import AcceptanceStats
     from serve_app.deployments.telemetry.reports import DraftCheckReport, RolloutReport
-    from serve_app.operations import ServicePart, ServiceStatus
+    from serve_app.deployments.telemetry.service_status import ServicePart, ServiceStatus
 
 Address = Annotated[
     str | None,
@@ -49,13 +47,16 @@ def status(address: Address = None, as_json: AsJson = False) -> None:
 
     With --json an object: `model`, `bundle`, `deployed` (ISO 8601), `traces` (counts, or null if none are kept), and
     `parts`, a list of objects: `name`, `application`, `deployment`, `state`, `running`, `target`, `message`,
-    `autoscaled`, `scalable`, `sessions`, `proposed`, `accepted`; the last three null where nothing tells them. And
-    `rollout` (null without one): `state`, `version`, `candidate`, `share`, `answers`, `last`, `blocked`, and by task
-    `acceptance` with `now`, `before` and the `answers` of each. And `drafts` (null if nothing was replayed), by task
+    `autoscaled`, `scalable`, `sessions`, `proposed`, `accepted`, and of its KV caches `pages` that are held and
+    `free_pages`, these five null where nothing tells them; and a list `replicas`: `id`, `state`, `node`, `since`. And
+    `rollout` (null without one): `state`, `version`, `candidate`, `share`, `answers`, `last`, `blocked`, by task
+    `acceptance` with `now`, `before` and the `answers` of each, and of a canary or trial `betting`: by task the `money`
+    that was 1 at first, which at `ruin` proves its drafts worse. And `drafts` (null if nothing was replayed), by task
     `answers`, `accepted`, `replayed`, `gap` with `low` and `high`, and `decayed`.
     """
     connect_to_service(address)
     from serve_app.deployments.deploy.failures import cause_in
+    from serve_app.deployments.telemetry.service_status import as_object
     from serve_app.operations import service_status
 
     current = service_status()
@@ -85,10 +86,10 @@ def scale(replicas: Replicas, address: Address = None) -> None:
     """
     numbers = parse_replicas(replicas)
     connect_to_service(address)
-    from serve_app.operations import set_replicas
+    from serve_app.operations import scaling_in_words, set_replicas
 
     for part in set_replicas(numbers):
-        sys.stdout.write(f"{part.name}: {part.target} -> {numbers[part.name]} replicas\n")
+        sys.stdout.write(f"{scaling_in_words(part, numbers[part.name])}\n")
 
 
 def drain(
@@ -157,24 +158,16 @@ def _of_check(report: DraftCheckReport) -> list[str]:
 
 def _of_rollout(report: RolloutReport) -> list[str]:
     """What is being taken up, how its drafts do, and what happened last."""
+    from serve_app.deployments.telemetry.service_status import shown_task
+
     lines = [f"rollout: {report.last}"] if report.last else []
     if report.state in ("canary", "trial"):
-        pairs = ((_named(task), report.records.get(task), before) for task, before in report.references.items())
+        pairs = ((shown_task(task), report.records.get(task), before) for task, before in report.references.items())
         how = (f"{task} {now.mean:.2f} ({before.mean:.2f})" for task, now, before in pairs if now)
         lines.append(
             f"{report.state}: {report.answers} answers judged; accepted, and before: {', '.join(how) or 'none'}"
         )
     return lines
-
-
-def _named(task: str) -> str:
-    from core.rollout.trial import ALL
-
-    return "all" if task == ALL else task
-
-
-def _record(record: AcceptanceStats | None) -> dict[str, Any]:
-    return {"acceptance": record.mean if record else None, "answers": record.answers if record else 0}
 
 
 def table(parts: Sequence[ServicePart]) -> Table:
@@ -194,42 +187,3 @@ def acceptance(part: ServicePart) -> str:
     if not part.proposed or part.accepted is None:
         return ""
     return f"{part.accepted / part.proposed:.2f} ({part.accepted} of {part.proposed})"
-
-
-def as_object(status: ServiceStatus) -> dict[str, Any]:
-    """The status for JSON."""
-    report = status.report
-    return {
-        "model": report and report.model,
-        "bundle": report and report.bundle,
-        "deployed": status.deployed.isoformat(),
-        "traces": report and report.traces,
-        "parts": [asdict(part) for part in status.parts],
-        "rollout": status.rollout and _rollout_as_object(status.rollout),
-        "drafts": status.check and _check_as_object(status.check),
-    }
-
-
-def _check_as_object(report: DraftCheckReport) -> dict[str, Any] | None:
-    plain = {
-        task: {
-            "answers": record.answers,
-            "accepted": record.accepted,
-            "replayed": record.replayed,
-            "gap": record.gap.value,
-            "low": record.gap.low,
-            "high": record.gap.high,
-            "decayed": record.decayed,
-        }
-        for task, record in report.records.items()
-    }
-    return plain or None
-
-
-def _rollout_as_object(report: RolloutReport) -> dict[str, Any]:
-    plain = {name: value for name, value in report._asdict().items() if name not in ("records", "references")}
-    by_task = {
-        _named(task): {"now": _record(record), "before": _record(report.references.get(task))}
-        for task, record in report.records.items()
-    }
-    return plain | {"answers": report.answers, "acceptance": by_task}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,9 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
+from core.bundle.shadow_results import keep_shadow
 from core.bundle.store import Bundle, open_live, open_version
 from core.confidence_intervals import Difference, Estimate, Figure
 from core.errors import ConfigError
+from core.family import BUNDLE_DIR
 from core.model.causal_lm import CausalLM, load_draft_model
 from core.model.loader import public_name
 from core.model_names import locate
@@ -65,7 +69,10 @@ def seconds(period: str) -> float:
 
 
 def compare(replay: Replay, console: Console) -> Comparison:
-    """Draw the traces and replay both bundles on them. Raises `ConfigError` if there are none, or models differ."""
+    """Draw the traces, replay both bundles on them, and keep the result.
+
+    Raises `ConfigError` if there are none, or models differ.
+    """
     began = time.time() - seconds(replay.period)
     config, root = replay.config, bundle_root(replay.config)
     with step(console, "Opening the bundles"):
@@ -88,7 +95,9 @@ def compare(replay: Replay, console: Console) -> Comparison:
         manifests = [bundle.manifest for bundle in (candidate, against) if bundle]
         costs = shadows.known_costs(drafts, locate(config.draft.model), manifests)
         result = shadows.shadow(*sides, sample.traces, terms, partial(_load, config), shown.reach, costs)
-    return Comparison(replay.version, against.manifest.version if against else None, terms, sample, result)
+    comparison = Comparison(replay.version, against.manifest.version if against else None, terms, sample, result)
+    _keep(replay, comparison)
+    return comparison
 
 
 def rows(result: Shadow) -> Iterator[tuple[str, ...]]:
@@ -131,6 +140,15 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "all": _part_as_json(comparison.result.whole),
         "tasks": {part.task: _part_as_json(part) for part in comparison.result.tasks},
     }
+
+
+def _keep(replay: Replay, comparison: Comparison) -> None:
+    """For the console; not in package data, nor where this user may not write."""
+    root = bundle_root(replay.config)
+    if root != BUNDLE_DIR:
+        with suppress(OSError):
+            at = datetime.now(UTC).isoformat(timespec="seconds")
+            keep_shadow(root, replay.version, {"at": at, "period": replay.period, **as_json(comparison)})
 
 
 def _check_fits(config: ServiceConfig, bundle: Bundle | None) -> None:

@@ -10,6 +10,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
+from itertools import count
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
@@ -66,7 +69,7 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None], source: Pieces) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], source: AsyncGenerator[Any, None]) -> None:
         super().__init__(events, headers={"Cache-Control": "no-cache"})
         self._events = events
         self._source = source
@@ -114,12 +117,13 @@ async def _pieces(batch: Batch, service: Service, usage: UsageCount) -> Pieces:
         for request in batch.requests
     ]
     readers = [beginning(batch.received, choice) for choice in choices]
+    passes = [count() for _ in choices]
     async with aclosing(merged_runs(batch, service)) as runs:
         async for run in runs:
             usage.add(run)
-            piece = readers[run.choice].push(run.run)
+            number, piece = next(passes[run.choice]), readers[run.choice].push(run.run)
             if piece is not None:
-                yield run.choice, piece
+                yield run.choice, replace(piece, task=run.task, number=number)
     if not all(choice.finished for choice in choices):
         raise RuntimeError("the service ended a generation without a finish reason")
 

@@ -1,12 +1,38 @@
-"""Whose earlier answers may be proposed to a request: a client is known by its API key, which goes no further."""
+"""Whose a request is: a client is known by its API key, which goes no further.
+
+Its earlier answers may be proposed to it, by a digest of the key. Logs, limits and the console go by its name.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from collections.abc import Mapping
+from typing import NamedTuple
+
+from starlette.types import Scope
 
 _SCHEME = "bearer"
+HOLDER = "key_holder"  # of the request's key, in its scope
+
+
+class KeyHolder(NamedTuple):
+    """Whose a key is, and whether it is an admin's."""
+
+    name: str
+    admin: bool = False
+
+
+def holder_of_request(scope: Scope) -> KeyHolder | None:
+    """The holder of the key that a request was let in with; None without one."""
+    holder: KeyHolder | None = scope.get(HOLDER)
+    return holder
+
+
+def client_name(scope: Scope) -> str | None:
+    """The name of that holder."""
+    holder = holder_of_request(scope)
+    return None if holder is None else holder.name
 
 
 def presented_key(headers: Mapping[str, str]) -> str | None:

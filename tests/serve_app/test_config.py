@@ -24,6 +24,7 @@ from serve_app.config import ServiceConfig, load_config, shipped_configs
 from serve_app.deployments.deploy.applications import core_application, targets
 from serve_app.deployments.deploy.bundle_applications import ENVIRONMENT
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.http.owners import KeyHolder
 
 MINIMAL = {
     "name": "m",
@@ -85,7 +86,7 @@ def test_of_keys_in_the_environment_only_hashes_go_to_the_replicas(monkeypatch: 
         core_application(ServedModels(config))
     monkeypatch.setenv("TASKSPEC_TEST_KEYS", "tsk-secret")
     arguments = core_application(ServedModels(config))._bound_deployment.init_args
-    assert arguments[-1] == {hashlib.sha256(b"tsk-secret").digest(): "env-1"}
+    assert arguments[-1] == {hashlib.sha256(b"tsk-secret").digest(): KeyHolder("env-1")}
     assert "tsk-secret" not in repr(arguments)
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.serve._private.common import ReplicaState
 from ray.serve.config import HTTPOptions, ProxyLocation
 from ray.serve.schema import DeploymentSchema
 
@@ -29,7 +30,8 @@ WITH_OTHER_LETTERS = "数学"
 
 
 def deployment(name: str, states: str = "RUNNING", **settings: Any) -> Any:
-    replicas = [SimpleNamespace(state=state, actor_name=name) for state in states.split()]
+    known = {"actor_name": name, "replica_id": "one", "node_ip": "10.0.0.1", "start_time_s": 86_400.0}
+    replicas = [SimpleNamespace(state=ReplicaState(state), **known) for state in states.split()]
     return SimpleNamespace(
         name=name,
         replicas=replicas,
@@ -64,7 +66,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     pools = {"draft-general": "general", "draft-math@12": "math", chinese: WITH_OTHER_LETTERS}
     proposed, accepted = Counter({"draft-general": 10}), Counter({"draft-general": 4})
     report = IngressReport("m", "v1", pools, "/parts/feed", proposed, accepted, Counter(written=1))
-    answers = {"report": report, "counts": Counter(sessions=2)}
+    answers = {"report": report, "counts": Counter(sessions=2, pages=3, free_pages=5)}
     monkeypatch.setattr(operations, "_answer", lambda _, method: answers.get(method))
     applications = {one.name: one for one in running}
     monkeypatch.setattr(operations, "_applications", lambda: applications)

@@ -8,7 +8,8 @@ from ray import serve
 
 from core.replay.decay import FEWEST, MARGIN, WINDOW, DraftRecord
 from serve_app.application_names import DRAFT_CHECK
-from serve_app.cli.operations import as_object, facts
+from serve_app.cli.operations import facts
+from serve_app.deployments.telemetry.service_status import as_object
 from serve_app.operations import service_status, set_replicas
 from tests.eventually import PATIENCE, eventually
 from tests.family.corpora import items

@@ -12,10 +12,10 @@ import pytest
 from ray.util import list_named_actors
 
 from core.draft_key import GENERAL
+from serve_app.deployments.telemetry.service_status import ServicePart
 from serve_app.operations import (
     NOT_DEPLOYED,
     Listener,
-    ServicePart,
     asks_for_keys,
     serve_listener,
     service_status,

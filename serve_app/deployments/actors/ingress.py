@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,10 @@ from ray.serve.handle import DeploymentHandle
 from core.generation import GenerationRequest
 from core.model_names import locate
 from core.text.tokenizer import load_tokenizer
-from serve_app.access.guarding import guarded
-from serve_app.access.key_file import Names
+from serve_app.access.guarding import Access, guarded
+from serve_app.access.key_file import KeyHolders
 from serve_app.access.keys import Keys
+from serve_app.console.operator import ServiceOperator
 from serve_app.deployments.answer.admission import Admission
 from serve_app.deployments.answer.answers import Answers
 from serve_app.deployments.answer.trace_recorder import TraceRecorder
@@ -29,8 +31,8 @@ from serve_app.deployments.answer.verifier_watch import VerifierWatch, listed_ve
 from serve_app.deployments.models.served_models import ServedModels
 from serve_app.deployments.telemetry.http_metrics import HttpMetrics
 from serve_app.deployments.telemetry.node_metrics import cluster_metrics
-from serve_app.deployments.telemetry.replica_log import log_into_replica
-from serve_app.deployments.telemetry.reports import IngressReport
+from serve_app.deployments.telemetry.replica_log import RecentFaults, log_into_replica
+from serve_app.deployments.telemetry.reports import IngressActivity, IngressReport
 from serve_app.http.service import ChoiceRun, Speculation
 from serve_app.spans import open_spans
 
@@ -44,13 +46,15 @@ class SpeculativeIngress:
         served: ServedModels,
         verifier: DeploymentHandle[Any],
         owner_salt: bytes,
-        keys_of_environment: Names | None = None,
+        keys_of_environment: KeyHolders | None = None,
     ) -> None:
         log_into_replica()
         self._spans = open_spans("ingress")
+        self._faults = RecentFaults()
         config = served.config
         keys = config.ingress.keys
-        self._keys = None if keys is None else Keys(keys.file, keys_of_environment or {})
+        valid = None if keys is None else Keys(keys.file, keys_of_environment or {})
+        self._access = Access.of(config.ingress, valid)
         target = locate(config.target.model)
         self.tokenizer = load_tokenizer(target, config.target.tool_format)
         self.model_name = config.name
@@ -62,11 +66,11 @@ class SpeculativeIngress:
         self._config = config
         self._watch = VerifierWatch(partial(listed_verifiers, verifier))
         self._verifiers = metrics.Gauge("taskspec_ingress_verifiers")
-        admission = Admission(
+        self._admission = Admission(
             lambda: config.target.max_sessions * max(1, self._watch.num_listed), config.target.max_queued
         )
-        calls = VerifierCalls(verifier, self._watch, admission, config.ingress.verifier_wait_s)
-        self._http = HttpMetrics()
+        calls = VerifierCalls(verifier, self._watch, self._admission, config.ingress.verifier_wait_s)
+        self._http = HttpMetrics(self._access.history.handled)
         self._answers = Answers(served, calls, None if config.traces is None else TraceRecorder(config.traces))
 
     @property
@@ -75,14 +79,9 @@ class SpeculativeIngress:
         return tuple(self.served().drafts)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return guarded(
-            self,
-            self._config.ingress,
-            self._keys,
-            numbered_by_proxy=True,
-            handled=self._http.handled,
-            spans=self._spans,
-        )
+        operator = ServiceOperator(self._config, serve.get_replica_context().replica_id.unique_id)
+        settings, spans = self._config.ingress, self._spans
+        return guarded(self, settings, self._access, operator, numbered_by_proxy=True, spans=spans)
 
     def describe(self) -> dict[str, object]:
         """The properties of the model for /v1/models."""
@@ -121,8 +120,22 @@ class SpeculativeIngress:
         return self._answers.served
 
     def report(self) -> IngressReport:
-        """What `taskspec status` shows of this replica."""
-        return self._answers.report()
+        """What `taskspec status` and the console show of this replica."""
+        return replace(self._answers.report(), activity=self._activity())
+
+    def _activity(self) -> IngressActivity:
+        keys, allowances = self._access.keys, self._access.allowances
+        return IngressActivity(
+            self._answers.minutes(),
+            self._access.history.minutes(),
+            self._admission.waiting,
+            self._admission.running,
+            self._config.target.max_queued,
+            self._answers.moves,
+            self._faults.last,
+            None if keys is None else tuple(keys.holders),
+            {} if allowances is None else allowances.limited(),
+        )
 
     async def check_health(self) -> None:
         """A replica that answers is healthy."""

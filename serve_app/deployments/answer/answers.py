@@ -21,12 +21,14 @@ from serve_app.deployments.answer.started import Started
 from serve_app.deployments.answer.trace_recorder import TraceRecorder
 from serve_app.deployments.answer.verifier_calls import VerifierCalls
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.deployments.telemetry.answer_history import AnswerHistory, Routing
 from serve_app.deployments.telemetry.answer_metrics import AnswerMetrics
 from serve_app.deployments.telemetry.metrics import Metrics
-from serve_app.deployments.telemetry.reports import IngressReport
+from serve_app.deployments.telemetry.reports import Answered, IngressReport
 from serve_app.deployments.telemetry.vllm_names import AnswersUnderVllmNames
 from serve_app.http.exchange import happened
 from serve_app.http.ledger import Totals
+from serve_app.http.minute_counts import Minutes
 from serve_app.http.service import ChoiceRun, Speculation
 from serve_app.spans import FIRST_TOKEN, PREFILL
 
@@ -39,15 +41,26 @@ class OpenAnswer:
         self.bundle = bundle
         self.failed = False
         self.drafts: DraftSessions | None = None
+        self._named: str | None = None
         if speculation.enabled:
-            task = speculation.task if speculation.task in bundle.tasks else None
+            self._named = speculation.task if speculation.task in bundle.tasks else None
             length = bundle.served.config.draft.num_speculative_tokens
-            self.drafts = DraftSessions(bundle, self.generation, length, task)
+            self.drafts = DraftSessions(bundle, self.generation, length, self._named)
 
     @property
     def prior(self) -> Mapping[str, float] | None:
         """The chance of every task, if the router was asked and has answered."""
         return None if self.drafts is None else self.drafts.prior
+
+    @property
+    def routing(self) -> Routing:
+        """How the task of the prompt was told."""
+        if self._named is not None:
+            return Routing(self._named, "named")
+        if not self.prior:
+            return Routing()
+        task, chance = max(self.prior.items(), key=lambda entry: entry[1])
+        return Routing(task, "routed", chance)
 
     def start(self, started: Started, choices: Sequence[int]) -> None:
         self.generation.ledger.take()
@@ -101,6 +114,7 @@ class Answers:
         self._metrics = AnswerMetrics()
         self._under_vllm_names = AnswersUnderVllmNames(served.config.name)
         self._exports = Metrics("ingress", gauges=frozenset())
+        self._history = AnswerHistory()
         self._samples = DraftSamples()
 
     @property
@@ -140,6 +154,7 @@ class Answers:
     def _finish(self, answer: OpenAnswer, choice: int) -> None:
         """A choice has all its tokens."""
         self._metrics.observe(answer.generation.ledger, choice, answer.bundle.version)
+        self._history.add(answer.generation.ledger.choices[choice], answer.routing, answer.bundle.version)
         self._samples.offer(answer.generation, choice, answer.bundle.served)
         if self._traces is not None:
             self._traces.record(answer.generation, choice, answer.bundle.served, answer.prior)
@@ -165,6 +180,15 @@ class Answers:
             Counter({pool: counts.accepted for pool, counts in drafts.items()}),
             None if self._traces is None else self._traces.counts(),
         )
+
+    def minutes(self) -> Minutes[Answered]:
+        """What the answers of the last hour brought."""
+        return self._history.minutes()
+
+    @property
+    def moves(self) -> Counter[tuple[str, str]]:
+        """Moves so far, from the draft of one task to another's."""
+        return Counter({(move.origin, move.destination): number for move, number in self._counts.moves.items()})
 
     def export(self) -> None:
         """Export what was counted; tell the rollout what was judged, and the check what to replay. Returns at once."""

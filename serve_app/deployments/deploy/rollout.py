@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -100,6 +101,7 @@ class Rollout:
         """What `taskspec status` shows."""
         state = self._state
         served, candidate, share = state.split
+        comparison = state.comparison
         return RolloutReport(
             served,
             candidate,
@@ -107,8 +109,10 @@ class Rollout:
             state.name,
             state.last,
             dict(state.stats),
-            dict(state.references),
+            dict(comparison.references) if comparison else {},
             store.blocked(self._root),
+            {task: math.exp(bets.log_money) for task, bets in comparison.bets.items()} if comparison else {},
+            math.exp(comparison.log_ruin) if comparison else None,
         )
 
     async def check_health(self) -> None:

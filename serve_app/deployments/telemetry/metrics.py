@@ -10,8 +10,8 @@ from collections.abc import Set
 
 from ray.serve import metrics
 
-GAUGES = frozenset({"sessions", "pages", "remembered_pages"})  # of an engine; all other counts only grow
-VERIFIER_GAUGES = GAUGES | {"waiting_sessions", "free_pages"}
+GAUGES = frozenset({"sessions", "pages", "free_pages", "remembered_pages"})  # of an engine; all other counts only grow
+VERIFIER_GAUGES = GAUGES | {"waiting_sessions"}
 
 
 class Metrics:

@@ -4,15 +4,84 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.rollout.state import StateName
 from core.rollout.trial import ALL, AcceptanceStats
+from serve_app.http.minute_counts import Minutes, summed
+from serve_app.http.owners import KeyHolder
+from serve_app.http.request_history import Allowed, Client, Limited, Requested
 
 if TYPE_CHECKING:
     from core.replay.decay import DraftRecord
+
+NOT_ALLOWED = Allowed(0, 0)
+IN_A_CHANCE = 1000  # the unit of chances, which are counted as whole numbers
+
+
+class Answered(NamedTuple):
+    """What is counted: `answers`, `tokens` and `passes` without the prefill's, `moved` answers, how they were routed,
+    `chance` in thousandths of those routed, and by source `proposed` and `accepted` tokens."""
+
+    task: str
+    version: str | None
+    what: str
+    source: str | None = None
+
+
+class Fault(NamedTuple):
+    """A warning or an error in a replica's log, at a Unix time."""
+
+    at: float
+    what: str
+
+
+@dataclass(frozen=True)
+class IngressActivity:
+    """What an ingress replica does, and did in the last hour.
+
+    Prompts that are `waiting` may be as many as there is `room`; `running` are those that a verifier has started.
+    `moves` are all since it began, between the tasks of drafts. `holders` are those of the valid keys, None if nobody
+    is asked for one, and `limited` what is left of a client's limits.
+    """
+
+    answers: Minutes[Answered]
+    requests: Minutes[Requested]
+    waiting: int
+    running: int
+    room: int
+    moves: Counter[tuple[str, str]]
+    faults: tuple[Fault, ...]
+    holders: tuple[KeyHolder, ...] | None = None
+    limited: Mapping[Client, Limited] = field(default_factory=dict)
+
+    def plus(self, other: IngressActivity) -> IngressActivity:
+        """That of two replicas together."""
+        limited = {
+            client: _limited(self.limited.get(client, {}), other.limited.get(client, {}))
+            for client in {**self.limited, **other.limited}
+        }
+        return replace(
+            self,
+            answers=summed([self.answers, other.answers]),
+            requests=summed([self.requests, other.requests]),
+            waiting=self.waiting + other.waiting,
+            running=self.running + other.running,
+            room=self.room + other.room,
+            moves=self.moves + other.moves,
+            faults=(*self.faults, *other.faults),
+            limited=limited,
+        )
+
+
+def _limited(of_client: Limited, more: Limited) -> Limited:
+    return {
+        what: Allowed(*map(sum, zip(of_client.get(what, NOT_ALLOWED), more.get(what, NOT_ALLOWED), strict=True)))
+        for what in {**of_client, **more}
+    }
 
 
 @dataclass(frozen=True)
@@ -21,7 +90,7 @@ class IngressReport:
 
     `pools` has the task of every pool's application, `router` the directory of the router, if there is one. `proposed`
     and `accepted` are tokens of drafts, by application. `traces` has the counters of the trace writer, None if no
-    answers are recorded.
+    answers are recorded. `activity` is for the console.
     """
 
     model: str
@@ -31,6 +100,7 @@ class IngressReport:
     proposed: Counter[str]
     accepted: Counter[str]
     traces: Counter[str] | None = None
+    activity: IngressActivity | None = None
 
     def plus(self, other: IngressReport) -> IngressReport:
         """The counts of two replicas together."""
@@ -39,6 +109,7 @@ class IngressReport:
             proposed=self.proposed + other.proposed,
             accepted=self.accepted + other.accepted,
             traces=None if self.traces is None else self.traces + (other.traces or Counter()),
+            activity=self.activity and other.activity and self.activity.plus(other.activity),
         )
 
 
@@ -53,7 +124,9 @@ class RolloutReport(NamedTuple):
 
     `starting` are the pools of a new bundle, which during a `canary` gets a `share` of the prompts, and on `trial` all.
     `records` has by task (`core.rollout.trial.ALL` among them) how the drafts of the bundle on trial do, or of the one
-    that serves, `references` what they are held to. `blocked` has the versions that may not be served, and why.
+    that serves, `references` what they are held to. `blocked` has the versions that may not be served, and why. `money`
+    is staked on the drafts on trial being worse: it began with 1, and at `ruin` the service goes back. None are on
+    trial if that is None.
     """
 
     version: str | None
@@ -64,6 +137,8 @@ class RolloutReport(NamedTuple):
     records: Mapping[str, AcceptanceStats]
     references: Mapping[str, AcceptanceStats]
     blocked: Mapping[str, str]
+    money: Mapping[str, float] = MappingProxyType({})
+    ruin: float | None = None
 
     @property
     def answers(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import tokenizers
 
-from core.generation import FinishReason, Run, TokenLogprob
+from core.generation import FinishReason, Run, Source, TokenLogprob
 from core.text.detokenizer import TextStream
 from core.text.tokenizer import Tokenizer
 from core.tools.answer import AnswerDelta, CallsState, ContentPart, ReasoningPart, delta_of, joined
@@ -142,7 +142,8 @@ class Piece:
     run, `accepted_characters` is how much of the delta's reasoning and content, from its beginning, the accepted tokens
     made certain; it is None for joined runs. `calls` says whether the calls up to the end of the piece are whole, and
     `stop_string` which one has ended the choice. `begins` marks the first of a choice, with the `prompt_logprobs` if
-    they are requested.
+    they are requested. Of one run, `source` is who proposed for it, None if nobody did, `task` that of the draft which
+    serves the choice, and `number` that of the pass, 0 for the one over the prompt; all are None for joined runs.
     """
 
     text: str
@@ -158,6 +159,9 @@ class Piece:
     stop_string: str | None = None
     begins: bool = False
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    source: Source | None = None
+    task: str | None = None
+    number: int | None = None
 
 
 NOTHING = Piece("", (), (), (), proposed=0, accepted=0, finish_reason=None, accepted_characters=0)
@@ -201,6 +205,7 @@ class Choice:
             stop_string=self._text.stop_string,
             begins=begins,
             prompt_logprobs=run.prompt_logprobs,
+            source=run.source if run.proposed else None,
         )
 
 

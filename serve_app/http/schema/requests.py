@@ -52,6 +52,11 @@ class StreamOptions(Fields):
 
     include_usage: bool = Field(False, description="Send `usage` in a last chunk, without choices.")
     continuous_usage_stats: bool = Field(False, description="Send `usage` in every chunk, as it is by then.")
+    include_speculation: bool = Field(
+        False,
+        description="TaskSpec's own: each chunk says which source proposed its run, whose draft serves the choice, and "
+        "in which pass.",
+    )
 
 
 class GenerationFields(StructuredFields):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.generation import FinishReason
+from core.generation import FinishReason, Source
 from serve_app.http.output.usage import SpeculationCounts, Usage, absent
 
 TokenIds = Annotated[
@@ -31,6 +31,16 @@ class ChoiceSpeculation(SpeculationCounts):
         exclude_if=absent,
         description="Only in a stream: how many Unicode characters, the chunk's first, accepted tokens completed.",
     )
+
+
+class RunSpeculation(ChoiceSpeculation):
+    """That of a chunk where `stream_options` has `include_speculation`."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
+    source: Source | None = Field(description="Who proposed, as in `usage.speculation.sources`; null if nobody did.")
+    task: str = Field(description="The task whose draft serves the choice.")
+    number: int = Field(alias="pass", description="The target pass of the choice; 0 is the one over the prompt.")
 
 
 class TopLogprob(BaseModel):
@@ -61,7 +71,7 @@ class TextChoice(BaseModel):
     logprobs: CompletionLogprobs | None
     finish_reason: FinishReason | None
     token_ids: TokenIds
-    speculation: ChoiceSpeculation
+    speculation: RunSpeculation | ChoiceSpeculation
 
 
 class CalledFunction(BaseModel):
@@ -122,7 +132,7 @@ class ChunkChoice(BaseModel):
     logprobs: ChatLogprobs | None
     finish_reason: ChatFinishReason | None
     token_ids: TokenIds
-    speculation: ChoiceSpeculation
+    speculation: RunSpeculation | ChoiceSpeculation
 
 
 class Completion(BaseModel):

@@ -29,6 +29,7 @@ from serve_app.protocols.openai.bodies import (
     Completion,
     Delta,
     FunctionDelta,
+    RunSpeculation,
     TextChoice,
     ToolCall,
     ToolCallDelta,
@@ -42,7 +43,7 @@ class ChunkWriter(AnswerWriter):
     """Answers `body`; all its bodies have the same id, time and model. `seed` is that of the answer, if it has one.
 
     With `include_usage` the last chunk has the usage and no choices; with `continuous_usage_stats` every chunk has it,
-    as it is by then.
+    as it is by then. With `include_speculation` each tells who proposed its run.
     """
 
     prefix: ClassVar[str]  # of the id
@@ -71,6 +72,18 @@ class ChunkWriter(AnswerWriter):
     @abstractmethod
     def _usage_chunk(self, usage: Usage) -> Chunk: ...
 
+    def _facts(self, index: int, piece: Piece) -> dict[str, Any]:
+        """The fields that every kind of choice has."""
+        counts: dict[str, Any] = {
+            "proposed": piece.proposed,
+            "accepted": piece.accepted,
+            "accepted_characters": piece.accepted_characters,
+        }
+        speculation = ChoiceSpeculation(**counts)
+        if self._options.include_speculation and piece.number is not None:
+            speculation = RunSpeculation(**counts, source=piece.source, task=piece.task, number=piece.number)
+        return {"index": index, "token_ids": list(piece.tokens), "speculation": speculation}
+
 
 class CompletionWriter(ChunkWriter):
     """/v1/completions, where a chunk has the shape of an answer. `echoes` are the prompts to show, by index."""
@@ -98,7 +111,7 @@ class CompletionWriter(ChunkWriter):
             echo = self._echoes[index]
             text = echo.text + text if piece.begins else text
             logprobs = None if logprobs is None else echo.before(piece, logprobs)
-        return TextChoice(text=text, logprobs=logprobs, finish_reason=piece.finish_reason, **_facts(index, piece))
+        return TextChoice(text=text, logprobs=logprobs, finish_reason=piece.finish_reason, **self._facts(index, piece))
 
 
 class ChatWriter(ChunkWriter):
@@ -125,25 +138,17 @@ class ChatWriter(ChunkWriter):
             message=_message(piece.delta),
             logprobs=self._shown_logprobs(piece),
             finish_reason=_finish_reason(piece),
-            **_facts(index, piece),
+            **self._facts(index, piece),
         )
 
     def _chunk_of(self, index: int, piece: Piece, delta: Delta, logprobs: ChatLogprobs | None) -> ChatCompletionChunk:
         choice = ChunkChoice(
-            delta=delta, logprobs=logprobs, finish_reason=_finish_reason(piece), **_facts(index, piece)
+            delta=delta, logprobs=logprobs, finish_reason=_finish_reason(piece), **self._facts(index, piece)
         )
         return ChatCompletionChunk(**self._head, choices=[choice])
 
     def _shown_logprobs(self, piece: Piece) -> ChatLogprobs | None:
         return chat_logprobs(piece, self._tokenizer) if self._logprobs else None
-
-
-def _facts(index: int, piece: Piece) -> dict[str, Any]:
-    """The fields that every kind of choice has."""
-    speculation = ChoiceSpeculation(
-        proposed=piece.proposed, accepted=piece.accepted, accepted_characters=piece.accepted_characters
-    )
-    return {"index": index, "token_ids": list(piece.tokens), "speculation": speculation}
 
 
 def _finish_reason(piece: Piece) -> ChatFinishReason | None:

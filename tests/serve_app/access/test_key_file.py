@@ -12,15 +12,26 @@ import pytest
 from core import atomic_files
 from core.errors import ConfigError
 from serve_app.access.key_file import add, parse, read, revoke
+from serve_app.http.owners import KeyHolder
 
 
 def test_a_made_key_is_in_the_file_as_its_hash_only(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     key = add(file, "alice")
     assert file.read_text() == f"alice:{hashlib.sha256(key.encode()).hexdigest()}\n"
-    assert read(file) == {hashlib.sha256(key.encode()).digest(): "alice"}
+    assert read(file) == {hashlib.sha256(key.encode()).digest(): KeyHolder("alice")}
     assert add(file, "bob") != key
-    assert list(read(file).values()) == ["alice", "bob"]
+    assert list(read(file).values()) == [KeyHolder("alice"), KeyHolder("bob")]
+
+
+def test_the_line_of_an_admin_key_says_so_and_is_revoked_like_any_other(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = add(file, "alice", admin=True)
+    add(file, "bob")
+    assert file.read_text().startswith(f"alice:{hashlib.sha256(key.encode()).hexdigest()}:admin\n")
+    assert list(read(file).values()) == [KeyHolder("alice", admin=True), KeyHolder("bob")]
+    revoke(file, "alice")
+    assert list(read(file).values()) == [KeyHolder("bob")]
 
 
 def test_only_the_owner_can_read_a_file_that_is_made(tmp_path: Path) -> None:
@@ -89,7 +100,9 @@ def test_a_disk_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "line", ["tsk-secret", "alice:tsk-secret", "alice:" + "g" * 64, "a b:" + "0" * 64, "-:" + "0" * 64]
+    "line",
+    ["tsk-secret", "alice:tsk-secret", "alice:" + "g" * 64, "a b:" + "0" * 64, "-:" + "0" * 64]
+    + ["a:" + "0" * 64 + ending for ending in (":root", ":", "admin", ":admin:admin")],
 )
 def test_a_line_of_another_form_is_named_by_its_number_only(line: str) -> None:
     with pytest.raises(ConfigError, match="keys: line 3 is not NAME:HASH") as refused:

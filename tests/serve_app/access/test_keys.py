@@ -9,9 +9,10 @@ import pytest
 
 from core.errors import ConfigError
 from serve_app.access import keys as keys_module
-from serve_app.access.key_file import Names, add, key_hash, revoke
+from serve_app.access.key_file import KeyHolders, add, key_hash, revoke
 from serve_app.access.keys import LOOK_EVERY, Keys, check, from_environment
 from serve_app.access_config import ApiKeys
+from serve_app.http.owners import KeyHolder
 
 VARIABLE = "TASKSPEC_TEST_KEYS"
 
@@ -24,13 +25,18 @@ class Clock:
         return self.now
 
 
+def name_of(keys: Keys, key: str) -> str | None:
+    holder = keys.holder_of(key)
+    return None if holder is None else holder.name
+
+
 def test_a_key_is_known_by_its_name_and_nothing_else_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     alice, bob = add(file, "alice"), add(file, "bob")
     keys = Keys(file, {})
-    assert (keys.name_of(alice), keys.name_of(bob)) == ("alice", "bob")
+    assert (name_of(keys, alice), name_of(keys, bob)) == ("alice", "bob")
     wrong = [alice[:-1], alice + "a", alice.upper(), "", "alice", key_hash(alice.encode()).hex(), "ключ", "é"]
-    assert [keys.name_of(key) for key in wrong] == [None] * len(wrong)
+    assert [name_of(keys, key) for key in wrong] == [None] * len(wrong)
 
 
 def test_a_revoked_key_ends_and_a_new_one_begins_within_a_second(tmp_path: Path) -> None:
@@ -39,12 +45,12 @@ def test_a_revoked_key_ends_and_a_new_one_begins_within_a_second(tmp_path: Path)
     keys = Keys(file, {}, clock)
     revoke(file, "alice")
     bob = add(file, "bob")
-    assert keys.name_of(alice) == "alice"  # not looked at for each request
+    assert name_of(keys, alice) == "alice"  # not looked at for each request
     clock.now += LOOK_EVERY
-    assert (keys.name_of(alice), keys.name_of(bob)) == (None, "bob")
+    assert (name_of(keys, alice), name_of(keys, bob)) == (None, "bob")
     revoke(file, "bob")
     clock.now += LOOK_EVERY
-    assert keys.name_of(bob) is None
+    assert name_of(keys, bob) is None
     assert LOOK_EVERY < 1
 
 
@@ -66,7 +72,7 @@ def test_a_file_that_cannot_be_read_leaves_the_keys_as_they_were_and_is_logged_o
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             clock.now += LOOK_EVERY
-            assert keys.name_of(alice) == "alice"
+            assert name_of(keys, alice) == "alice"
     assert len(caplog.records) == 1
     assert alice not in caplog.text
     assert key_hash(alice.encode()).hex() not in caplog.text
@@ -74,7 +80,7 @@ def test_a_file_that_cannot_be_read_leaves_the_keys_as_they_were_and_is_logged_o
         file.rmdir()
     file.write_text("# none is left\n")
     clock.now += LOOK_EVERY
-    assert keys.name_of(alice) is None
+    assert name_of(keys, alice) is None
 
 
 def test_a_file_that_can_be_read_again_is_read_although_it_is_the_same(
@@ -87,18 +93,18 @@ def test_a_file_that_can_be_read_again_is_read_although_it_is_the_same(
     revoke(file, "alice")
     reasons = ["Permission denied", "Permission denied", "Input/output error"]
 
-    def unreadable(_: Path) -> Names:
+    def unreadable(_: Path) -> KeyHolders:
         raise ConfigError(reasons.pop(0))
 
     with monkeypatch.context() as damaged, caplog.at_level(logging.WARNING):
         damaged.setattr(keys_module, "read", unreadable)
         while reasons:
             clock.now += LOOK_EVERY
-            assert keys.name_of(alice) == "alice"
+            assert name_of(keys, alice) == "alice"
     told = [record.getMessage().split(": ")[1] for record in caplog.records]
     assert told == ["Permission denied", "Input/output error"]
     clock.now += LOOK_EVERY
-    assert keys.name_of(alice) is None
+    assert name_of(keys, alice) is None
 
 
 def test_at_start_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
@@ -113,14 +119,15 @@ def test_at_start_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None
 def test_an_environment_variable_has_keys_and_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hexadecimal = "ab" * 32  # as `openssl rand -hex 32` makes keys: not the hash of one
     hashed = key_hash(b"third").hex()
-    monkeypatch.setenv(VARIABLE, f" first ,{hexadecimal},,carol:{hashed}")
+    monkeypatch.setenv(VARIABLE, f" first ,{hexadecimal},,carol:{hashed}:admin")
     names = from_environment(ApiKeys(env=VARIABLE))
     file = tmp_path / "keys"
     alice = add(file, "alice")
     keys = Keys(file, names)
     sent = ["first", hexadecimal, "third", alice, hashed, "carol"]
-    assert [keys.name_of(key) for key in sent] == ["env-1", "env-2", "carol", "alice", None, None]
+    assert [name_of(keys, key) for key in sent] == ["env-1", "env-2", "carol", "alice", None, None]
     assert all(len(found) == 32 for found in names)
+    assert [holder for holder in keys.holders if holder.admin] == [KeyHolder("carol", admin=True)]
 
 
 @pytest.mark.parametrize("value", [None, "", " , "])
@@ -137,4 +144,4 @@ def test_a_service_that_nobody_could_use_does_not_start(tmp_path: Path, monkeypa
     with pytest.raises(ConfigError, match="has no key; make one"):
         check(ApiKeys(file=file))
     monkeypatch.setenv(VARIABLE, "one")
-    assert list(check(ApiKeys(file=file, env=VARIABLE)).values()) == ["env-1"]
+    assert list(check(ApiKeys(file=file, env=VARIABLE)).values()) == [KeyHolder("env-1")]

@@ -15,7 +15,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from serve_app.access.guarding import guarded
+from serve_app.access.guarding import Access, guarded
 from serve_app.access.key_file import add
 from serve_app.access.keys import Keys
 from serve_app.access.middleware import MAX_HEADER_BYTES, OPEN, access_log
@@ -34,7 +34,7 @@ APP = "https://app.example.org"
 
 
 def client_of(service: ScriptedService, settings: Ingress, keys: Keys | None = None) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(guarded(service, settings, keys), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(guarded(service, settings, Access.of(settings, keys)), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://service")
 
 
@@ -164,7 +164,9 @@ async def test_the_log_has_the_place_of_a_failure_and_nothing_of_what_it_says(
     service = ScriptedService()
     service.failure, service.fails_after = ValueError("the prompt of Jane Doe"), 1 if stream else 0
     body = {**ASKED, "max_tokens": 9} if path != "/v1/responses" else {"model": "org/toy", "input": "the answer"}
-    transport = httpx.ASGITransport(guarded(service, Ingress(), None))  # what the server would get, and log, is raised
+    transport = httpx.ASGITransport(
+        guarded(service, Ingress(), Access.of(Ingress(), None))
+    )  # what the server would get, and log, is raised
     with caplog.at_level(logging.DEBUG):
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
             answer = await client.post(path, json={**body, "stream": stream})
@@ -219,7 +221,8 @@ async def test_every_refusal_of_anthropics_paths_has_anthropics_form(tmp_path: P
 async def test_a_client_that_leaves_has_its_line_and_frees_its_place(lines: list[str]) -> None:
     service, forever = ScriptedService(), asyncio.Event()
     service.step = forever.wait
-    app = guarded(service, Ingress(limits=Limits(concurrency=1)), None)
+    settings = Ingress(limits=Limits(concurrency=1))
+    app = guarded(service, settings, Access.of(settings, None))
     for _ in range(2):
         connection = Connection(app, CHAT, ASKED)
         async with asyncio.timeout(60):
@@ -300,7 +303,8 @@ async def test_a_stream_is_charged_to_its_end_and_holds_its_place_until_then() -
     service = ScriptedService()
     gate = asyncio.Semaphore(1)
     service.step = gate.acquire
-    app = guarded(service, Ingress(limits=Limits(concurrency=1, tokens_per_minute=10)), None)
+    settings = Ingress(limits=Limits(concurrency=1, tokens_per_minute=10))
+    app = guarded(service, settings, Access.of(settings, None))
     stream = Connection(app, CHAT, {**ASKED, "stream": True})
     await stream.until("data: ")
     assert "[DONE]" not in stream.text
@@ -349,7 +353,10 @@ async def test_browsers_are_let_in_from_the_origins_that_are_named_only(tmp_path
 
 def test_bodies_and_headers_over_the_limits_are_refused_by_a_real_server() -> None:
     body = json.dumps(ASKED).encode()
-    with live(guarded(ScriptedService(), Ingress(max_body_bytes=2000), None)) as url, httpx.Client() as client:
+    with (
+        live(guarded(ScriptedService(), Ingress(max_body_bytes=2000), Access.of(Ingress(), None))) as url,
+        httpx.Client() as client,
+    ):
 
         def post(content: Any, **headers: str) -> httpx.Response:
             return client.post(url + CHAT, content=content, headers={"Content-Type": "application/json", **headers})

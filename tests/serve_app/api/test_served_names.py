@@ -10,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from serve_app.access.guarding import guarded
+from serve_app.access.guarding import Access, guarded
 from serve_app.access.key_file import add
 from serve_app.access.keys import Keys
 from serve_app.client import own_names
@@ -152,7 +152,7 @@ async def test_an_alias_needs_a_key_as_the_name_does(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     key = add(file, "alice")
     service = aliased("any")
-    transport = httpx2.ASGITransport(guarded(service, Ingress(), Keys(file, {})))
+    transport = httpx2.ASGITransport(guarded(service, Ingress(), Access.of(Ingress(), Keys(file, {}))))
     async with httpx2.AsyncClient(transport=transport, base_url="http://service") as client:
         for path, body in (BODIES | UNSTREAMED).items():
             assert (await client.post(path, json={"model": ALIAS, **body})).status_code == 401

@@ -33,6 +33,8 @@ def test_a_key_is_made_listed_and_revoked(tmp_path: Path) -> None:
     assert run("list", "--file", file) == (0, "alice\nbob\n")
     assert run("revoke", "alice", "--file", file) == (0, "revoked the key of alice\n")
     assert run("list", "--file", file) == (0, "bob\n")
+    assert run("add", "carol", "--admin", "--file", file)[0] == 0
+    assert run("list", "--file", file) == (0, "bob\ncarol admin\n")
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int | str | None, list[ServiceConfig]]:

@@ -17,9 +17,9 @@ from core.replay.decay import DraftRecord
 from serve_app import local_cluster, operations
 from serve_app.cli import operations as operations_cli
 from serve_app.cli.main import main
-from serve_app.cli.operations import as_object, facts, parse_replicas, table
+from serve_app.cli.operations import facts, parse_replicas, table
 from serve_app.deployments.telemetry.reports import DraftCheckReport, IngressReport
-from serve_app.operations import ServicePart, ServiceStatus
+from serve_app.deployments.telemetry.service_status import ServicePart, ServiceStatus, as_object
 
 DEPLOYED = datetime(2026, 7, 18, 10, 5, tzinfo=UTC)
 POOL = ServicePart("math", "draft-math", "DraftPool", "UPSCALING", 1, 2, sessions=3, proposed=8, accepted=6)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from core.bundle.manifest import MeasuredCosts
+from core.bundle.shadow_results import shadow_of
 from core.errors import ConfigError
 from core.family import DRAFT_DIR
 from core.replay.speed import PROFILED_ROWS, draft_shape
@@ -84,7 +85,7 @@ def test_a_bundle_whose_retraining_measured_costs_is_judged_by_speed(
     assert found["all"]["speedup"]["candidate"]["value"] < found["all"]["speedup"]["against"]["value"]
 
 
-def test_scripts_get_the_same(kept: TraceStore, ask: Ask) -> None:
+def test_scripts_get_the_same_and_the_console_the_last(kept: TraceStore, root: Path, ask: Ask) -> None:
     kept.append([*traces(), msgspec.structs.replace(traces()[0], bundle="0" * 16)])
     code, out = ask(SHIPPED, "--most", "10", "--json")
     found = json.loads(out)
@@ -100,6 +101,10 @@ def test_scripts_get_the_same(kept: TraceStore, ask: Ask) -> None:
         assert pair["candidate"]["low"] <= pair["candidate"]["value"] <= pair["candidate"]["high"]
         assert pair["difference"] == {"difference": 0.0, "low": 0.0, "high": 0.0}
     assert found["all"]["measured_by_the_service"] == {"answers": 10, "proposed": 100, "accepted": 40}
+    last = shadow_of(root, SHIPPED)
+    assert last is not None
+    assert (last.pop("period"), last.pop("at")[:2]) == ("24h", "20")
+    assert last == found
 
 
 def test_without_answers_it_says_what_to_write(ask: Ask) -> None:

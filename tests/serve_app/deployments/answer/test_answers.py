@@ -17,6 +17,7 @@ from serve_app.deployments.answer.answers import Answers, OpenAnswer
 from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
 from serve_app.deployments.answer.started import Started
 from serve_app.deployments.models.served_models import ServedModels
+from serve_app.deployments.telemetry.answer_history import Routing
 from serve_app.http.exchange import Exchange
 from serve_app.http.service import ChoiceRun, Overloaded, Speculation
 from serve_app.spans import FIRST_TOKEN, PREFILL
@@ -77,6 +78,25 @@ def test_the_choices_that_a_draft_proposed_for_are_judged_as_of_the_task_that_th
     assert answer.judged() == [JudgedAnswer("math", 4, 2), JudgedAnswer("math", 1, 0)]
     drafts.prior = None
     assert {one.task for one in answer.judged()} == {"general"}
+
+
+def test_how_the_task_was_told_is_the_routers_choice_the_clients_or_nobodys() -> None:
+    drafts = Drafts("math")
+    answer = opened(drafts)
+    assert answer.routing == Routing("math", "routed", 0.8)
+    drafts.prior = None
+    assert answer.routing == Routing("general", "unasked")
+    answer.drafts = None
+    assert answer.routing == Routing("general", "unasked")
+
+
+async def test_the_task_that_a_client_names_is_its_own_if_the_bundle_has_it() -> None:
+    bundle = ServingBundle(ServedModels(load_config("family"), drafts={"general": None}), IngressCounts())
+    for task, routing in (("general", Routing("general", "named")), ("math", Routing())):
+        answer = OpenAnswer(opened(Drafts("math")).generation.requests, bundle, Speculation(task=task))
+        assert answer.routing == routing
+        assert answer.drafts is not None
+        answer.drafts.close()
 
 
 def test_only_choices_that_moved_count_as_before_and_after() -> None:

@@ -35,10 +35,16 @@ async def test_a_bundle_that_replaces_one_on_trial_is_held_to_the_same(make: Cal
     await place.told(place.second, FEWEST * 2, accepted=9)
     await place.rollout.deploy(place.third, 0.0, force=False)
     await place.settled()
-    assert place.rollout.report().references[ALL].mean == pytest.approx(0.8)
+    report = place.rollout.report()
+    assert report.references[ALL].mean == pytest.approx(0.8)
+    assert (report.money[ALL], report.ruin is not None) == (pytest.approx(1.0), True)
+    await place.told(place.third, 2, accepted=1)
+    staked = place.rollout.report()
+    assert 1.0 < staked.money[ALL] < (staked.ruin or 0.0)
     await place.told(place.third, 400, accepted=1)
     await place.settled()
     assert place.serving() == (place.first, "steady")
+    assert (place.rollout.report().money, place.rollout.report().ruin) == ({}, None)
 
 
 async def test_a_canary_waits_for_a_trial_and_can_be_ended(make: Callable[..., Place]) -> None:

@@ -82,6 +82,30 @@ async def test_usage_comes_with_every_chunk_when_asked_for(path: str, body: dict
     assert last["usage"]["completion_tokens"] == counted[-1]
 
 
+@pytest.mark.parametrize(("path", "body"), [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)])
+async def test_each_chunk_says_who_proposed_its_run_when_asked_to(path: str, body: dict[str, Any]) -> None:
+    options = {"include_usage": True, "include_speculation": True}
+    asked = {**body, "n": 2, "speculation": {"task": "math"}, "stream_options": options}
+    *chunks, last, _ = await stream(ScriptedService(), path, asked)
+    told = [chunk["choices"][0]["speculation"] for chunk in chunks if chunk["choices"][0]["index"] == 1]
+    runs = [run for run in told if "pass" in run]
+    assert len(told) - len(runs) == (path == "/v1/chat/completions")  # the chunk that opens the message is no run
+    assert [run["pass"] for run in runs] == list(range(len(runs)))
+    assert {run["task"] for run in runs} == {"math"}
+    assert [run["source"] for run in runs] == [None if not run["proposed"] else "draft" for run in runs]
+    assert {run["source"] for run in runs} == {None, "draft"}
+    assert last["usage"]["speculation"]["sources"]["draft"]["accepted"] == 2 * sum(run["accepted"] for run in runs)
+
+
+async def test_the_passes_of_an_answer_that_goes_on_are_counted_from_its_beginning() -> None:
+    options = {"stream_options": {"include_speculation": True}, "seed": 1}
+    *whole, _ = await stream(ScriptedService(), "/v1/completions", {**COMPLETION, **options})
+    received = [token for chunk in whole[:3] for token in chunk["choices"][0]["token_ids"]][:-1]
+    *rest, _ = await stream(ScriptedService(), "/v1/completions", {**COMPLETION, **options, "continue_from": received})
+    passes = [[chunk["choices"][0]["speculation"]["pass"] for chunk in chunks] for chunks in (whole[2:], rest)]
+    assert passes[1] == passes[0]
+
+
 async def test_each_choice_of_a_chat_opens_with_its_role() -> None:
     *chunks, _ = await stream(ScriptedService(), "/v1/chat/completions", {**CHAT, "n": 2})
     for index in (0, 1):

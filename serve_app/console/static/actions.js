@@ -1,0 +1,76 @@
+// What an operator does from the page: asked once more, sent, and its outcome said.
+
+import { json } from "./api.js";
+import { button, element, show } from "./dom.js";
+
+export class Actions {
+  constructor() {
+    this.outcome = element("p", { class: "outcome", role: "status" });
+    this.question = element("dialog", { class: "question", "aria-label": "Confirm" });
+    this.why = element("p", { class: "why" });
+    this.node = element("div", { class: "actions" }, this.why, this.outcome, this.question);
+    this.numbers = new Map();
+  }
+
+  /** Says why `viewer` may not act, if so. */
+  permit(viewer) {
+    this.why.textContent = viewer.acts ? "" : viewer.why;
+  }
+
+  /** The field for a number, the same each time, so that what was written stays; `value` until something is. */
+  number(name, value, attributes) {
+    const written = () => (input.dataset.written = "");
+    const input =
+      this.numbers.get(name) ??
+      element("input", { type: "number", "data-focus": name, "aria-label": name, ...attributes, oninput: written });
+    this.numbers.set(name, input);
+    if (input.dataset.written === undefined) input.value = value;
+    return input;
+  }
+
+  /** A button that does it if `viewer` may act, and says why not otherwise. `body` is called when it is pressed. */
+  button(label, viewer, question, path, body) {
+    return button(label, () => this.run(question, path, body()), {
+      "data-focus": `${label} ${question}`,
+      disabled: !viewer.acts,
+      title: viewer.acts ? null : viewer.why,
+    });
+  }
+
+  async run(question, path, body) {
+    if (!(await this.confirmed(question))) return;
+    this.say("…");
+    try {
+      this.say((await json(path, body)).done);
+      for (const input of this.numbers.values()) delete input.dataset.written;
+    } catch (error) {
+      this.say(error.message, "problem");
+    }
+  }
+
+  say(words, kind = "") {
+    this.outcome.className = `outcome ${kind}`;
+    this.outcome.textContent = words;
+  }
+
+  confirmed(question) {
+    return new Promise((resolve) => {
+      const answer = (value) => () => {
+        resolve(value);
+        this.question.close();
+      };
+      show(
+        this.question,
+        element("p", {}, question),
+        element(
+          "div",
+          { class: "buttons" },
+          button("Do it", answer(true), { class: "primary" }),
+          button("Cancel", answer(false)),
+        ),
+      );
+      this.question.addEventListener("close", () => resolve(false), { once: true });
+      this.question.showModal();
+    });
+  }
+}

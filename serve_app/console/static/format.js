@@ -1,0 +1,53 @@
+// Numbers, times and characters as the page writes them.
+
+const NONE = "–";
+
+/** `value` with `digits` behind the point; a dash for what is not known. */
+export function number(value, digits = 0) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
+  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+export function percent(fraction, digits = 0) {
+  return Number.isFinite(fraction) && fraction !== null ? `${number(100 * fraction, digits)} %` : NONE;
+}
+
+/** Seconds as a length of time. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
+  if (seconds < 1) return `${number(1000 * seconds)} ms`;
+  if (seconds < 120) return `${number(seconds, seconds < 10 ? 2 : 1)} s`;
+  if (seconds < 7200) return `${number(seconds / 60)} min`;
+  return seconds < 172800 ? `${number(seconds / 3600, 1)} h` : `${number(seconds / 86400, 1)} days`;
+}
+
+/** A time of day here, of seconds since 1970 or of a date's text. */
+export function clock(when) {
+  if (when === null || when === undefined) return NONE;
+  const date = new Date(typeof when === "number" ? 1000 * when : when);
+  return Number.isNaN(date.valueOf()) ? String(when) : date.toLocaleTimeString("en-GB");
+}
+
+/** Day and time of a date's text. */
+export function moment(text) {
+  return new Date(text).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+}
+
+/** `12 tokens`, `1 token`. */
+export function count(amount, noun) {
+  return `${number(amount)} ${noun}${amount === 1 ? "" : "s"}`;
+}
+
+/**
+ * Text with what is invisible, or would reorder what stands around it, in visible form: control characters but tab and
+ * line feed, and bidirectional embeddings and overrides. Nothing else of a hostile text needs more than to stay text.
+ */
+export function visible(text) {
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e]/g, named);
+}
+
+function named(character) {
+  const code = character.charCodeAt(0);
+  if (code < 32) return String.fromCharCode(0x2400 + code);
+  return code === 127 ? "\u2421" : `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
+}

@@ -1,0 +1,63 @@
+"""Pictures of each view, for the pages of this repository: build/browser/pictures, made last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser.conftest import Site, Visit
+from tests.browser.visitor import Visitor
+from tests.clients.conftest import ROOT
+
+PICTURES = ROOT / "build/browser/pictures"
+LARGEST = 200_000  # bytes
+LOOKS = {"light": ("light", 1360, 850), "dark": ("dark", 1360, 850), "narrow": ("light", 390, 844)}
+QUESTIONS = ("Write a short poem about the sea.", "What is 12 times 12? Show the steps.")
+
+
+def picture(visitor: Visitor, name: str) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    path: Path = PICTURES / f"{name}.png"
+    visitor.page.screenshot(path=path, animations="disabled")
+    assert path.stat().st_size < LARGEST
+
+
+def look(visit: Visit, site: Site, name: str, key: str) -> Visitor:
+    theme, width, height = LOOKS[name]
+    return visit(site, key=key, color_scheme=theme, viewport={"width": width, "height": height})
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_the_playground_and_a_race(smollm2: Site, visit: Visit, name: str) -> None:
+    visitor = look(visit, smollm2, name, "")
+    visitor.fill(temperature=0, max_tokens=160)
+    if name == "narrow":
+        visitor.page.locator(".settings > summary").click()
+    visitor.ask(QUESTIONS[1])
+    visitor.button("Prove it").click()
+    visitor.page.locator(".proof strong").wait_for()
+    visitor.wait()
+    visitor.answers.last.locator(".run.draft").first.hover()
+    visitor.page.evaluate("scrollTo(0, 0)")
+    picture(visitor, f"playground-{name}")
+    visitor.box.fill(QUESTIONS[0])
+    visitor.button("Race").click()
+    visitor.page.locator(".race strong").wait_for()
+    visitor.wait()
+    visitor.page.locator(".race").evaluate("node => node.scrollIntoView()")
+    picture(visitor, f"race-{name}")
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_the_views_of_an_operator(family: Site, visit: Visit, name: str) -> None:
+    visitor = look(visit, family, name, family.admin)
+    if name == "light":
+        visitor.fill(temperature=0, max_tokens=80)
+        for question in ("What is 17 + 25?", "Write a function that prints 3 times x.", "How is key spelled?") * 2:
+            visitor.ask(question)
+    for view in ("Drafts", "Service"):
+        visitor.view(view)
+        visitor.page.locator(".panel table").first.wait_for()
+        visitor.page.wait_for_timeout(1500)
+        picture(visitor, f"{view.lower()}-{name}")
