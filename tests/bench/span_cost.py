@@ -23,7 +23,7 @@ import numpy as np
 
 from core.confidence_intervals import Estimate, estimate
 from core.generation import GenerationRequest
-from serve_app.access.guarding import guarded
+from serve_app.access.guarding import Access, guarded
 from serve_app.config import Ingress
 from serve_app.http.exchange import happened, span_headers
 from serve_app.http.service import ChoiceRun, Speculation
@@ -73,7 +73,7 @@ class Cost(NamedTuple):
 
 
 def client_of(service: ScriptedService, spans: Spans) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(guarded(service, Ingress(), None, spans=spans))
+    transport = httpx.ASGITransport(guarded(service, Ingress(), Access.of(Ingress(), None), spans=spans))
     return httpx.AsyncClient(transport=transport, base_url="http://service", headers=HEADERS)
 
 

@@ -18,7 +18,7 @@ from core.wire.messages import OpenSession
 from serve_app.application_names import draft_key
 from serve_app.config import ServiceConfig
 from serve_app.deployments.models.draft_loading import draft_model, load_draft
-from serve_app.deployments.telemetry.metrics import GAUGES, Metrics
+from serve_app.deployments.telemetry.metrics import DRAFT_GAUGES, Metrics
 from serve_app.deployments.telemetry.replica_log import log_into_replica
 from serve_app.spans import Attributes, Headers, open_spans
 
@@ -34,7 +34,7 @@ class DraftPool:
         model = load_draft(config.draft, directory, config.target.model)
         self._drafter = Drafter(model, num_valid, limits, draft_key(task, directory))
         self._drafter.start()
-        self._metrics = Metrics("draft", GAUGES | {"asked_sessions"})
+        self._metrics = Metrics("draft", DRAFT_GAUGES)
         self._task = task
 
     async def session(self, opening: OpenSession, span_headers: Headers | None = None) -> AsyncIterator[None]:

@@ -12,6 +12,7 @@ from ray.serve import metrics
 
 GAUGES = frozenset({"sessions", "pages", "free_pages", "remembered_pages"})  # of an engine; all other counts only grow
 VERIFIER_GAUGES = GAUGES | {"waiting_sessions"}
+DRAFT_GAUGES = GAUGES | {"asked_sessions"}
 
 
 class Metrics:

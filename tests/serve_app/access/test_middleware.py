@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -237,8 +236,9 @@ async def test_a_client_that_leaves_has_its_line_and_frees_its_place(lines: list
 async def test_requests_are_counted_by_key_method_and_status_and_sheds_apart(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     alice, bob = bearer(add(file, "alice")), bearer(add(file, "bob"))
-    service, handled = ScriptedService(), Counter[Handled]()
-    app = guarded(service, Ingress(limits=Limits(requests_per_minute=3)), Keys(file, {}), handled=handled)
+    service, settings = ScriptedService(), Ingress(limits=Limits(requests_per_minute=3))
+    access = Access.of(settings, Keys(file, {}))
+    app = guarded(service, settings, access)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
         for key in (alice, alice, bob, {}):
@@ -250,7 +250,7 @@ async def test_requests_are_counted_by_key_method_and_status_and_sheds_apart(tmp
             await client.post(CHAT, json={}, headers=alice)
         for method in ("GET", "BREW", "STEEP"):
             await client.request(method, "/v1/models", headers=alice)
-    assert handled == {
+    assert access.history.handled == {
         Handled("alice", "POST", 200, shed=False): 2,
         Handled("bob", "POST", 200, shed=False): 1,
         Handled("-", "POST", 401, shed=False): 1,

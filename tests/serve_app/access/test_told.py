@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from ray._common.formatters import JSONFormatter
 
-from serve_app.access.guarding import guarded
+from serve_app.access.guarding import Access, guarded
 from serve_app.access.key_file import add
 from serve_app.access.keys import Keys
 from serve_app.access.middleware import access_log
@@ -57,7 +57,7 @@ class Told:
         return [json.loads(line) for line in self.lines]
 
     def client(self, service: ScriptedService, keys: Keys | None = None, *, spans: bool = True) -> httpx.AsyncClient:
-        app = guarded(service, Ingress(), keys, spans=Spans(self.provider if spans else None))
+        app = guarded(service, Ingress(), Access.of(Ingress(), keys), spans=Spans(self.provider if spans else None))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url="http://service")
 
@@ -206,7 +206,7 @@ async def test_an_answer_that_fails_says_of_what_kind(
 
 
 async def test_a_client_that_leaves_before_there_is_an_answer_is_no_failure(told: Told) -> None:
-    app = guarded(ScriptedService(), Ingress(), None, spans=Spans(told.provider))
+    app = guarded(ScriptedService(), Ingress(), Access.of(Ingress(), None), spans=Spans(told.provider))
 
     body = json.dumps({"model": "org/toy", **ASKED[CHAT]}).encode()
     messages = iter([{"type": "http.request", "body": body}, {"type": "http.disconnect"}])

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from serve_app.http.handled import GONE, NO_KEY, Handled
 from serve_app.http.minute_counts import MinuteCounts, summed
-from serve_app.http.request_history import GONE, Requested, RequestHistory
+from serve_app.http.request_history import Requested, RequestHistory
 
 DAY = 86_400
 
@@ -43,10 +44,10 @@ def test_the_counts_of_replicas_are_summed_in_the_order_of_time() -> None:
 def test_requests_to_the_api_are_counted_by_client_and_outcome() -> None:
     history = RequestHistory()
     for status in (200, 200, 204, 400, 429, 500, 503, GONE):
-        history.note("/v1/completions", "alice", status)
-    history.note("/v1/models", None, 401)
+        history.note("/v1/completions", Handled("alice", "POST", status, shed=False))
+    history.note("/v1/models", Handled(NO_KEY, "GET", 401, shed=False))
     for path in ("/console/status", "/metrics", "/"):
-        history.note(path, "alice", 200)
+        history.note(path, Handled("alice", "GET", 200, shed=False))
     total = sum(history.minutes().values(), Counter[Requested]())
     assert {(client, outcome): number for (client, outcome), number in total.items()} == {
         ("alice", "answered"): 3,
@@ -55,3 +56,4 @@ def test_requests_to_the_api_are_counted_by_client_and_outcome() -> None:
         ("alice", "gone"): 1,
         (None, "refused"): 1,
     }
+    assert sum(history.handled.values()) == 12

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from serve_app.deployments.telemetry.http_metrics import HttpMetrics
@@ -11,8 +13,7 @@ from tests.serve_app.deployments.telemetry.recording import recorded_values
 
 def test_responses_are_exported_once_and_sheds_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = recorded_values(monkeypatch, "taskspec_http_")
-    http = HttpMetrics()
-    http.handled.update(
+    handled = Counter(
         [
             *[Handled("alice", "POST", 200, shed=False)] * 3,
             Handled("alice", "POST", 429, shed=False),
@@ -21,9 +22,10 @@ def test_responses_are_exported_once_and_sheds_beside_them(monkeypatch: pytest.M
             Handled(NO_KEY, "GET", 200, shed=False),
         ]
     )
+    http = HttpMetrics(handled)
     http.export()
     http.export()
-    http.handled[Handled("alice", "POST", 200, shed=False)] += 1
+    handled[Handled("alice", "POST", 200, shed=False)] += 1
     http.export()
     assert recorded == {
         ("responses", "alice", "POST", "200"): [3, 1],
