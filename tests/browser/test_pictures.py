@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.browser.conftest import Site, Visit
+from tests.browser.pictures import picture
 from tests.browser.visitor import Visitor
-from tests.clients.conftest import ROOT
 
-PICTURES = ROOT / "build/browser/pictures"
-LARGEST = 200_000  # bytes
 LOOKS = {"light": ("light", 1360, 850), "dark": ("dark", 1360, 850), "narrow": ("light", 390, 844)}
 QUESTIONS = ("Write a short poem about the sea.", "Name five planets, and say one thing about each.")
-
-
-def picture(visitor: Visitor, name: str) -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    path: Path = PICTURES / f"{name}.png"
-    visitor.page.screenshot(path=path, animations="disabled")
-    assert path.stat().st_size < LARGEST
 
 
 def look(visit: Visit, site: Site, name: str, key: str) -> Visitor:
