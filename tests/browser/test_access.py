@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
@@ -84,13 +83,12 @@ def test_a_pool_is_scaled_with_the_admin_key(family: Site, visit: Visit) -> None
         visitor.button("Do it").click()
         expect(visitor.page.locator(".outcome")).to_contain_text(f"{replicas} replica")
         expect(card.locator("dl").first).to_contain_text(f"{replicas} of {replicas}")
-    assert "scale by keeper" in family.log
+    assert "scale 'general' to 2 by keeper: general: 1 -> 2 replicas" in family.log
     assert family.admin not in family.log
 
 
 def test_an_action_that_cannot_be_says_why(family: Site, visit: Visit) -> None:
     visitor = visit(family, key=family.admin)
     visitor.refusals_expected = True
-    code = visitor.page.evaluate(ACT, ["console/deploy", {"version": "0123456789abcdef"}, family.admin])
+    code = visitor.page.evaluate(ACT, ["console/scale", {"replicas": {"nobody": 2}}, family.admin])
     assert code == [409, "not_possible"]
-    assert json.loads(kept(visitor, "sessionStorage"))

@@ -194,9 +194,9 @@ def test_the_picker_offers_every_task_and_none(family: Site, visit: Visit) -> No
     options = visitor.page.locator("[name=task] option")
     expect(options).to_have_count(4)
     assert options.all_text_contents() == ["Automatic, by the router", "general", "python-print", "No draft"]
-    visitor.fill(task="task:python-print", temperature=0, max_tokens=60)
+    visitor.fill(task="task:python-print", temperature=0, max_tokens=60, num_speculative_tokens=4)
     visitor.ask("Write a function that prints 3 times x.")
-    assert visitor.last_chat()["speculation"] == {"task": "python-print"}
+    assert visitor.last_chat()["speculation"] == {"task": "python-print", "num_speculative_tokens": 4}
     assert visitor.last_usage()["speculation"]["task"] == "python-print"
     visitor.fill(task="off")
     visitor.ask("Write a function that prints 4 times x.")

@@ -14,13 +14,18 @@ export function onKeyWanted(listener) {
 }
 
 let served = null;
+let asking = null;
 
 /** The card of the model that is served, by its own name; as it was first told, unless it is to be asked for `anew`. */
 export async function model(anew = false) {
-  if (!served || anew) {
-    const { data } = await json("v1/models");
-    served = data.find((card) => card.root === card.id) ?? data[0];
-  }
+  if (served && !anew) return served;
+  asking ??= askForModel().finally(() => (asking = null)); // whoever asks meanwhile waits for the same
+  return asking;
+}
+
+async function askForModel() {
+  const { data } = await json("v1/models");
+  served = data.find((card) => card.root === card.id) ?? data[0];
   return served;
 }
 

@@ -5,7 +5,7 @@ import { figure, interval, meter, shares } from "./charts.js";
 import { element, facts, field, show, table } from "./dom.js";
 import { count, moment, number, percent } from "./format.js";
 import { Panel } from "./panel.js";
-import { source } from "./sources.js";
+import { NAMES, source } from "./sources.js";
 
 const NO_BUNDLE = "none";
 const GENERAL = "general";
@@ -195,7 +195,10 @@ function routed({ routed: chosen, named, unasked, chance }) {
 }
 
 function drawSources(sources) {
-  const entries = Object.entries(sources).filter(([, { proposed }]) => proposed);
+  const order = ([one], [other]) => NAMES.indexOf(one) - NAMES.indexOf(other);
+  const entries = Object.entries(sources)
+    .filter(([, { proposed }]) => proposed)
+    .sort(order);
   if (!entries.length) return null;
   const numbers = entries.map(
     ([name, { proposed, accepted }]) => `${source(name).name} ${number(accepted)} of ${number(proposed)}`,
