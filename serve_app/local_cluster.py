@@ -201,6 +201,8 @@ def _start(directory: str, cpus: float, dashboard: int | None) -> None:
     os.environ.setdefault("RAY_SERVE_PROXY_USE_GRPC", "1")
     # What they do first. It is named, not imported: Serve imports it, in the proxies.
     os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "serve_app.access.proxy:middlewares")
+    # Serve gives a proxy 5 s to start, and its own start fails with it; a busy machine needs more.
+    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
     # A job is a command line, and must find the python that has this package.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     silence_ray()

@@ -180,6 +180,7 @@ def service() -> Iterator[Service]:
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # replicas import the adversarial pool from here
     port = free_port("127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="ts") as directory:
+        os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"  # on a busy machine
         os.environ[unhurried_verifier.GATE] = str(gate_in(Path(directory)))
         os.environ[breakable.BREAKER] = str(breaker_in(Path(directory)))
         served = _served(Path(directory) / "traces")
