@@ -42,8 +42,6 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     prompt_share.LEAST_CHUNK      8  fewer tokens hardly take less
     pool_worth.ENOUGH           1/4  a pool that pays is asked nearly all the time, one that does not now and then
     pool_worth.TOO_LITTLE       1/8  half of that: no pool flaps
-    pool_worth.STARTS            16  sessions: 9 declined in a row spare a new pool, 41 one that always paid
-    pool_worth.TRY_AGAIN      300 s  a useless pool that is up for 60 s each time takes a sixth of a replica
     rerouting.MEMORY             30  passes: an answer may change its task
     rerouting.SPREAD             20  judged tokens that the rate of a task is worth against the answer's own
     rerouting.LASTS               8  passes that a move pays for: half of a short answer, or of what evidence lasts

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from core.draft_key import GENERAL
-from core.policy.pool_worth import SparedPool
 from core.policy.rerouting import RoutingTable
 from core.rollout.trial import JudgedAnswer
 from core.wire.messages import OpenSession
@@ -62,7 +60,6 @@ class ServingBundle:
         self.table = RoutingTable(served.drafts, served.acceptance)
         self.running = 0
         self._pools: dict[str, Handle] = {}
-        self._spared = {task: SparedPool() for task in served.drafts if not served.config.pool_actors(task).fewest}
         self._router: Handle | None = None
         if served.router is not None:
             self._router = DeploymentHandle("TaskRouter", router_application(served.router))
@@ -90,10 +87,8 @@ class ServingBundle:
         return chances
 
     def declined(self, started: Started) -> set[str]:
-        """The tasks whose drafts the verifier declines for sessions just started, and those of spared pools."""
-        declined = {task for task in self.served.drafts if started.declines(self.served.draft_key(task))}
-        now = time.monotonic()
-        return declined | {task for task, pool in self._spared.items() if pool.spares(now, declined=task in declined)}
+        """The tasks whose drafts the verifier declines for sessions just started."""
+        return {task for task in self.served.drafts if started.declines(self.served.draft_key(task))}
 
     def open_draft(self, task: str, opening: OpenSession) -> DeploymentResponseGenerator[None]:
         """Start a session on a replica of the task's pool."""

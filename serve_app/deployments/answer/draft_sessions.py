@@ -103,8 +103,7 @@ class DraftSessions:
     async def _start(self, started: Started, session: int, choice: int) -> None:
         if not started.declines_all:
             await asyncio.shield(self._begin_routing())  # a choice that ends meanwhile must not take it along
-        forced = self._generation.requests[choice].always_draft
-        declined = set[str]() if forced else self._bundle.declined(started)
+        declined = self._bundle.declined(started)
         task, route = self._named, None
         if task is None:
             route = AnswerRoute(self._bundle.table, self.prior or {GENERAL: 1.0}, self._length, declined)

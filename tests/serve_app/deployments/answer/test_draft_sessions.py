@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
 import pytest
 from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import DeploymentUnavailableError
@@ -19,7 +18,7 @@ from core.policy.rerouting import RoutingTable
 from core.sampling.params import SamplingParams
 from core.wire.messages import Address, OpenSession
 from serve_app.application_names import draft_key
-from serve_app.config import Actors, Pool, load_config
+from serve_app.config import load_config
 from serve_app.deployments.answer import draft_sessions
 from serve_app.deployments.answer.bundles import IngressCounts, ServingBundle
 from serve_app.deployments.answer.draft_sessions import DraftSessions
@@ -368,28 +367,3 @@ def test_the_ingress_opens_no_draft_that_the_verifier_declines(task: str) -> Non
     assert declined(some, declines_all=every) == {task}
     assert declined(frozenset()) == set()
     assert declined(frozenset(), declines_all=True) == set(drafts)
-
-
-async def test_a_pool_that_may_have_no_replicas_and_never_pays_is_spared_sessions() -> None:
-    config = load_config("family")
-    pools = {"math": Pool(actors=Actors(autoscaling={"min_replicas": 0, "max_replicas": 2}))}
-    drafts = dict.fromkeys(("general", "code", "math"))
-    bundle = ServingBundle(ServedModels(config.model_copy(update={"pools": pools}), drafts=drafts), IngressCounts())
-    for _ in range(20):
-        assert bundle.declined(started(70, declined=("math", "code"))) == {"math", "code"}
-    assert bundle.declined(started(70)) == {"math"}, "its estimates have only faded; that of `code` has replicas"
-
-
-@pytest.mark.parametrize(("forced", "opened"), [(False, []), (True, ["math"])])
-async def test_a_client_that_fixes_the_number_of_tokens_has_the_draft_of_a_spared_pool(
-    forced: bool, opened: list[str]
-) -> None:
-    pools = Pools()
-    pools.declined = lambda _: {"math"}  # type: ignore[method-assign]
-    asked = [msgspec.structs.replace(one, always_draft=forced) for one in requests(1)]
-    wiring = wired(pools, Generation(asked), "math")
-    wiring.start(started(70), [0])
-    pools.answer.set()
-    await settle()
-    assert [stream.task for stream in pools.streams] == opened
-    wiring.close()
