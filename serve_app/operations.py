@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.serve.config import ProxyLocation
 from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetails, ServeInstanceDetails
 
@@ -30,6 +30,7 @@ CHECK = "DraftCheck"
 PARTS = {"ingress": INGRESS, "target": TARGET}
 NOT_DEPLOYED = "NOT_DEPLOYED"
 PATIENCE = 5.0  # seconds for a replica to answer
+UNANSWERED = "the rollout has not answered; `taskspec status` tells whether it has begun all the same"
 NO_ROLLOUT = "no rollout answers; a service has one if its configuration names a `bundle` directory"
 
 
@@ -98,7 +99,8 @@ def deploy_bundle(version: str, share: float, force: bool) -> str:
     Raises `ConfigError` if it cannot be, and `NoService`.
     """
     rollout = _applications().get(ROLLOUT)
-    replicas = [] if rollout is None else rollout.deployments[ROLLOUTS].replicas
+    deployment = None if rollout is None else rollout.deployments.get(ROLLOUTS)
+    replicas = [] if deployment is None else deployment.replicas
     running = next((replica for replica in replicas if replica.state == "RUNNING"), None)
     if running is None:
         raise NoService(NO_ROLLOUT)
@@ -108,6 +110,8 @@ def deploy_bundle(version: str, share: float, force: bool) -> str:
         if isinstance(error.cause, ConfigError):
             raise error.cause from None
         raise
+    except (RayError, ValueError) as error:  # ValueError: the replica has ended meanwhile
+        raise NoService(f"{UNANSWERED} ({type(error).__name__})") from error
     return message
 
 
@@ -167,7 +171,10 @@ def _applications() -> dict[str, ApplicationDetails]:
     controller = ray_private.controller()
     if controller is None:
         return {}
-    details = ray.get(controller.get_serve_instance_details.remote())
+    try:
+        details = ray.get(controller.get_serve_instance_details.remote(), timeout=PATIENCE)
+    except GetTimeoutError as error:
+        raise NoService(f"Serve has not told in {PATIENCE:g} s what runs; try again") from error
     for application in details["applications"].values():
         for deployment in application["deployments"].values():  # nobody asks for this, and checking it takes 20 ms
             deployment["deployment_config"].pop("request_router_config", None)
@@ -240,12 +247,5 @@ def _replica(replica: ReplicaDetails) -> ReplicaFacts:
 def _answers(deployment: DeploymentDetails | None, method: str) -> list[Any]:
     """What every replica that serves, or ends its last sessions, answers; those that fail or take long are left out."""
     replicas: Sequence[ReplicaDetails] = deployment.replicas if deployment is not None else []
-    answers = (_answer(replica, method) for replica in replicas if replica.state in ("RUNNING", "STOPPING"))
-    return [answer for answer in answers if answer is not None]
-
-
-def _answer(replica: ReplicaDetails, method: str) -> Any:
-    try:
-        return ray_private.call_replica(replica.actor_name or "", method, PATIENCE)
-    except (RayError, ValueError):  # ValueError: it has ended meanwhile
-        return None
+    names = [replica.actor_name or "" for replica in replicas if replica.state in ("RUNNING", "STOPPING")]
+    return ray_private.call_replicas(names, method, PATIENCE)

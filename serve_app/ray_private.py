@@ -11,8 +11,8 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -182,6 +182,28 @@ def call_replica(actor_name: str, method: str, timeout: float, *arguments: Any) 
 
     Raises `RayError`, and `ValueError` if there is no such replica any more.
     """
+    import ray
+
+    return ray.get(_begin_call(actor_name, method, *arguments), timeout=timeout)
+
+
+def call_replicas(actor_names: Sequence[str], method: str, timeout: float) -> list[Any]:
+    """The answers of these replicas, asked at once; those that fail or take longer are left out."""
+    import ray
+    from ray.exceptions import RayError
+
+    calls, answers = list[Any](), list[Any]()
+    for name in actor_names:
+        with suppress(ValueError):  # it has ended meanwhile
+            calls.append(_begin_call(name, method))
+    done, _ = ray.wait(calls, num_returns=len(calls), timeout=timeout) if calls else ([], [])
+    for call in done:
+        with suppress(RayError):
+            answers.append(ray.get(call))
+    return answers
+
+
+def _begin_call(actor_name: str, method: str, *arguments: Any) -> Any:
     import pickle
 
     import ray
@@ -190,7 +212,7 @@ def call_replica(actor_name: str, method: str, timeout: float, *arguments: Any) 
 
     call = pickle.dumps(RequestMetadata("operator", uuid.uuid4().hex, call_method=method))
     actor = ray.get_actor(actor_name, namespace=SERVE_NAMESPACE)
-    return ray.get(actor.handle_request.remote(call, *arguments), timeout=timeout)
+    return actor.handle_request.remote(call, *arguments)
 
 
 def listen_at_node_address() -> None:

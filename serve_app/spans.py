@@ -6,6 +6,7 @@ this package calls a trace, an answer that is kept for training, is something el
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as RecordedSpan
 
 SERVICE = "taskspec"  # the name of the service unless OTEL_SERVICE_NAME has another
-PREFILL = "taskspec.prefill"  # a verifier has begun with the prompt
+PREFILL = "taskspec.prefill"  # a verifier has taken the prompt, whether or not it has pages for it yet
 FIRST_TOKEN = "taskspec.first_token"
 MOVE = "taskspec.move"  # the answer goes on with the draft of another task
 FAILOVER = "taskspec.failover"  # its verifier is lost, and it goes on at another
@@ -31,6 +32,8 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 OTLP = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}  # entry points of exporters, by protocol
 INSTALL = {"otlp_proto_http": "'taskspec[tracing]'", "otlp_proto_grpc": "opentelemetry-exporter-otlp-proto-grpc"}
 CLOSE_SECONDS = 2.0  # for the last spans of a replica to be sent
+
+logger = logging.getLogger(__name__)
 
 Headers = Mapping[str, str]
 """Those by which a span of another process is continued: `traceparent` and its like. Others may be among them."""
@@ -129,10 +132,19 @@ class Spans:
 def open_spans(part: str) -> Spans:
     """The spans that this part of the service begins in this process, as its environment wants them.
 
-    Raises `ConfigError` if an exporter cannot be had.
+    A part serves without them where that cannot be: its node may have variables that whoever deployed never saw.
     """
-    makers = [_exporter(name) for name in exporter_names(os.environ)]
-    if not makers:
+    try:
+        return _opened(part)
+    except Exception as error:  # noqa: BLE001 - an exporter raises whatever it likes
+        told = str(error) if isinstance(error, ConfigError) else "it refuses a variable OTEL_*"  # which may be a secret
+        logger.error("no spans: %s: %s", type(error).__name__, told)
+        return Spans()
+
+
+def _opened(part: str) -> Spans:
+    exporters = [_exporter(name) for name in exporter_names(os.environ)]
+    if not exporters:
         return Spans()
     from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -141,15 +153,18 @@ def open_spans(part: str) -> Spans:
     of_part = Resource({SERVICE_NAME: SERVICE, "service.version": version(SERVICE), "taskspec.part": part})
     resource = Resource.create().merge(of_part).merge(OTELResourceDetector().detect())  # what is merged last wins
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    for maker in makers:
-        provider.add_span_processor(BatchSpanProcessor(maker()))
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
     return Spans(provider)
 
 
 def check() -> None:
     """Raises `ConfigError` if the environment asks for an exporter that cannot be had."""
     for name in exporter_names(os.environ):
-        _exporter(name)
+        try:
+            _exporter(name).shutdown()
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"OpenTelemetry's exporter `{name}` refuses a variable OTEL_*: {error}") from error
 
 
 def exporter_names(environment: Mapping[str, str]) -> list[str]:
@@ -176,9 +191,9 @@ def handed_on() -> dict[str, str]:
 
 
 def _exporter(name: str) -> Any:
-    """What makes the exporter of this entry point."""
+    """The exporter of this entry point. It raises what it likes if a variable is wrong."""
     for entry in entry_points(group="opentelemetry_traces_exporter", name=name):
-        return entry.load()
+        return entry.load()()
     if name in INSTALL:
         others = ", or write OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" if name == OTLP["grpc"] else ""
         raise ConfigError(f"OpenTelemetry's OTLP exporter is not installed: pip install {INSTALL[name]}{others}")

@@ -15,12 +15,12 @@ from serve_app.access.middleware import Failures, KeyCheck, LimitCheck, Requests
 from serve_app.api.app import create_app
 from serve_app.config import Ingress
 from serve_app.console.actions import Operator
+from serve_app.console.page import CONSOLE
 from serve_app.http.request_history import RequestHistory
 from serve_app.http.service import Service
 from serve_app.spans import Spans
 
 METHODS = ("GET", "HEAD", "POST")
-OWN_ORIGIN = "/console/"  # where pages of other origins get nothing
 EXPOSED = (
     "retry-after",
     "x-request-id",
@@ -32,7 +32,7 @@ class OpenOrigins(CORSMiddleware):
     """CORS for all paths but those of the console."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(OWN_ORIGIN):
+        if scope["type"] == "http" and scope["path"].startswith(CONSOLE):
             await self.app(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)

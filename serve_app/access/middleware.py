@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from serve_app.access.keys import Keys
 from serve_app.access.limits import COMPUTING, Allowances, TooMany, charged
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
-from serve_app.console.page import is_for_page
+from serve_app.console.page import CONSOLE, is_for_page
 from serve_app.http.errors import FULL, QUEUE, place_of
 from serve_app.http.exchange import Exchange, Facts, failed
 from serve_app.http.handled import GONE, METHODS, NO_KEY, OTHER, Handled
@@ -61,7 +60,7 @@ class Requests:
             await self._app(scope, receive, send)
             return
         status: int | None = None
-        start, shed, request_id = time.perf_counter(), False, number(scope)
+        shed, request_id = False, number(scope)
         exchange = Exchange(self._span(scope, request_id))
         own_headers = [] if self._numbered_by_proxy else [(HEADER, request_id.encode())]
 
@@ -79,7 +78,8 @@ class Requests:
         finally:
             method = scope["method"] if scope["method"] in METHODS else OTHER
             self._history.note(scope["path"], Handled(client_name(scope) or NO_KEY, method, status or GONE, shed))
-            _log(scope, status or GONE, time.perf_counter() - start, request_id, exchange.end(status))
+            seconds = exchange.end(status)
+            _log(scope, status or GONE, seconds, request_id, exchange.facts())
 
     def _span(self, scope: Scope, request_id: str) -> Span:
         """Of a request for an answer, within the one that its headers tell of."""
@@ -152,14 +152,17 @@ class KeyCheck:
 
 
 class LimitCheck:
-    """Holds clients to their limits, and tells them in every response what is left."""
+    """Holds clients to their limits, and tells them in every response what is left.
+
+    What operators do on the console is not held up by a flood of requests for answers.
+    """
 
     def __init__(self, app: ASGIApp, allowances: Allowances) -> None:
         self._app = app
         self._allowances = allowances
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN:
+        if scope["type"] != "http" or scope["path"] in OPEN or scope["path"].startswith(CONSOLE):
             await self._app(scope, receive, send)
             return
         allowance = self._allowances.of(client_name(scope))

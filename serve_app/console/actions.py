@@ -68,7 +68,7 @@ class ActionRoute(JsonRoute):
             try:
                 check_may_act(request, keyed=request.app.state.asks_for_key)
             except Forbidden as error:
-                logger.warning("%s by %s: refused, %s", request.url.path, _who(request), error.code)
+                logger.info("%s by %s: refused, %s", request.url.path, _who(request), error.code)
                 raise
             return await handler(request)
 
@@ -76,17 +76,28 @@ class ActionRoute(JsonRoute):
 
 
 async def act(request: Request, action: str, work: Callable[[], str]) -> Done:
-    """Do it in a thread. Raises `InvalidRequest` if it cannot be done."""
+    """Do it in a thread, which also writes the line: who asked may leave, and it is done all the same.
+
+    Raises `InvalidRequest` if it cannot be done.
+    """
+    who = _who(request)
+
+    def logged() -> str:
+        try:
+            done = work()
+        except TaskSpecError as error:
+            logger.info("%s by %s: not possible: %s", action, who, error)
+            raise
+        except Exception as error:
+            logger.error("%s by %s: failed: %s", action, who, type(error).__name__)
+            raise
+        logger.info("%s by %s: %s", action, who, done)
+        return done
+
     try:
-        done = await asyncio.to_thread(work)
+        return Done(done=await asyncio.to_thread(logged))
     except TaskSpecError as error:
-        logger.warning("%s by %s: not possible: %s", action, _who(request), error)
         raise InvalidRequest(None, str(error), status=409, code="not_possible") from error
-    except Exception as error:
-        logger.error("%s by %s: failed: %s", action, _who(request), type(error).__name__)
-        raise
-    logger.info("%s by %s: %s", action, _who(request), done)
-    return Done(done=done)
 
 
 def _who(request: Request) -> str:

@@ -16,7 +16,8 @@ from starlette.types import Scope
 
 INDEX = "index.html"
 STATIC = Path(__file__).with_name("static")
-PREFIX = "/console/static/"
+CONSOLE = "/console/"  # where pages of other origins get nothing, and no limits hold
+PREFIX = f"{CONSOLE}static/"
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

@@ -17,13 +17,7 @@ from serve_app.http.owners import holder_of_request
 
 LOCAL_NAMES = ("localhost", "localhost.")
 OWN = "same-origin"  # what browsers say of a request by a page to its own origin
-FORWARDED = (
-    "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-real-ip",
-    "via",
-)  # a proxy's, for somebody elsewhere
+FORWARDED = ("forwarded", "x-forwarded-", "x-envoy-", "x-real-ip", "via")  # headers of proxies begin so
 NEEDS_KEY = "this needs an admin key: make one with `taskspec keys add NAME --admin --file FILE`"
 NEEDS_LOOPBACK = (
     "without API keys only programs on the service's own machine may do this, at a loopback address: start the service "
@@ -69,7 +63,7 @@ def _is_local(request: Request) -> bool:
     """Whether a program on this machine sent it here, by an address that no name server can give to others' pages."""
     peer = request.client.host if request.client else ""
     host = _split(f"//{request.headers.get('host', '')}").hostname or ""
-    forwarded = any(name in request.headers for name in FORWARDED)
+    forwarded = any(name.startswith(FORWARDED) for name in request.headers)
     return _is_loopback(peer) and (host in LOCAL_NAMES or _is_loopback(host)) and not forwarded
 
 

@@ -39,6 +39,7 @@ class Exchange:
         self._first: dict[str, float] = {}  # when each event came first
         self._generated: Generated | None = None
         self._error: str | None = None
+        self._seconds = 0.0
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -59,24 +60,26 @@ class Exchange:
     def fails(self, error: BaseException) -> None:
         self._error = type(error).__name__
 
-    def end(self, status: int | None) -> Facts:
-        """It ends with this status, None if the client left before there was one. Returns what the log tells."""
-        seconds = self._clock() - self._began
-        if status is not None:
-            self.span.note({"http.response.status_code": status})
-        if self._generated is not None:
-            self.span.note(_attributes(self._generated))
-        if self._error is not None or (status or 0) >= 500:
-            self.span.fail(self._error or str(status))
-        self.span.end()
-        return self._facts(seconds)
+    def end(self, status: int | None) -> float:
+        """It ends with this status, None if the client left before there was one. Returns the seconds that it took."""
+        self._seconds = self._clock() - self._began
+        if self.span is not NOTHING:
+            if status is not None:
+                self.span.note({"http.response.status_code": status})
+            if self._generated is not None:
+                self.span.note(_attributes(self._generated))
+            if self._error is not None or (status or 0) >= 500:
+                self.span.fail(self._error or str(status))
+            self.span.end()
+        return self._seconds
 
-    def _facts(self, seconds: float) -> Facts:
+    def facts(self) -> Facts:
+        """What a log of objects tells of it, once it has ended."""
         every = {
             **({} if self._generated is None else _counts(self._generated)),
             "queue_s": self._until(PREFILL),
             "first_token_s": self._until(FIRST_TOKEN),
-            "total_s": round(seconds, 6),
+            "total_s": round(self._seconds, 6),
             "error": self._error,
             "trace_id": self.span.trace_id,
         }

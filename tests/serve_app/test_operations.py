@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,7 +68,11 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     proposed, accepted = Counter({"draft-general": 10}), Counter({"draft-general": 4})
     report = IngressReport("m", "v1", pools, "/parts/feed", proposed, accepted, Counter(written=1))
     answers = {"report": report, "counts": Counter(sessions=2, pages=3, free_pages=5)}
-    monkeypatch.setattr(operations, "_answer", lambda _, method: answers.get(method))
+
+    def asked(names: Sequence[str], method: str, _: float) -> list[Any]:
+        return [answers[method]] * len(names) if method in answers else []
+
+    monkeypatch.setattr(ray_private, "call_replicas", asked)
     applications = {one.name: one for one in running}
     monkeypatch.setattr(operations, "_applications", lambda: applications)
     return applications
@@ -98,7 +103,7 @@ def test_every_part_is_told_with_its_replicas_sessions_and_acceptance() -> None:
 def test_a_service_whose_replicas_do_not_answer_is_told_as_far_as_serve_knows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(operations, "_answer", lambda *_: None)
+    monkeypatch.setattr(ray_private, "call_replicas", lambda *_: [])
     status = service_status()
     assert status.report is None
     assert [one.name for one in status.parts][:3] == ["ingress", "target", "draft-general"]

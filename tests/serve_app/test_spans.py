@@ -83,15 +83,27 @@ sys.exit(" ".join(name for name in sys.modules if name.startswith("opentelemetry
         ("grpc", "pip install opentelemetry-exporter-otlp-proto-grpc, or write OTEL_EXPORTER_OTLP_PROTOCOL=http/"),
     ],
 )
-def test_an_exporter_that_is_not_installed_is_told_with_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, protocol: str, install: str
+def test_an_exporter_that_is_not_installed_is_told_and_a_replica_serves_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, protocol: str, install: str
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
     monkeypatch.setattr(spans, "entry_points", lambda **_: ())
-    for asking in (spans.check, lambda: open_spans("verifier")):
-        with pytest.raises(ConfigError, match=install):
-            asking()
+    with pytest.raises(ConfigError, match=install):
+        spans.check()
+    assert open_spans("verifier").begin("verify", None) is spans.NOTHING
+    assert "no spans: ConfigError" in caplog.text
+
+
+def test_a_variable_that_an_exporter_refuses_is_told_and_a_replica_serves_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ENDPOINT, "http://collector:4318")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10s")
+    with pytest.raises(ConfigError, match="refuses a variable"):
+        spans.check()
+    assert open_spans("verifier").begin("verify", None) is spans.NOTHING
+    assert "no spans: ValueError" in caplog.text
 
 
 def test_an_exporter_that_does_not_exist_ends_the_command_before_anything_starts(

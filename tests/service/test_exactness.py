@@ -125,7 +125,8 @@ def test_a_cut_answer_goes_on_as_it_would_have(
         assert answer["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
         assert answer["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
     sources = [answer["usage"]["speculation"]["sources"].get("prediction", {}) for answer in answers]
-    assert sum(counts.get("accepted", 0) for counts in sources) > sum(cuts) / 2
+    # How much is proposed for a pass is the policy's to say, by what passes cost at that moment.
+    assert sum(counts.get("accepted", 0) for counts in sources) > sum(cuts) / 8
 
 
 @SMOKE
