@@ -99,7 +99,7 @@ def test_a_variable_that_an_exporter_refuses_is_told_and_a_replica_serves_withou
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "http://collector:4318")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10s")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli")
     with pytest.raises(ConfigError, match="refuses a variable"):
         spans.check()
     assert open_spans("verifier").begin("verify", None) is spans.NOTHING
