@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from ray.serve._private.build_app import build_app
@@ -99,7 +100,11 @@ def test_a_variable_that_an_exporter_refuses_is_told_and_a_replica_serves_withou
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "http://collector:4318")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli")
+
+    def refuse() -> None:
+        raise ValueError("OTEL_EXPORTER_OTLP_TIMEOUT: 10s")
+
+    monkeypatch.setattr(spans, "entry_points", lambda **_: [SimpleNamespace(load=lambda: refuse)])
     with pytest.raises(ConfigError, match="refuses a variable"):
         spans.check()
     assert open_spans("verifier").begin("verify", None) is spans.NOTHING
