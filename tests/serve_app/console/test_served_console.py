@@ -167,9 +167,7 @@ def test_an_admin_scales_a_pool_and_others_are_refused_with_a_line_in_the_log(sh
         "POST /console/scale 401",
     ):
         assert line in lines
-    assert {fault["what"] for fault in shown.status(shown.bob)["faults"]} >= {
-        "/console/scale by bob: refused, admin_key_needed"
-    }
+    assert not [fault for fault in shown.status(shown.bob)["faults"] if "/console" in fault["what"]]
 
 
 def test_an_admin_makes_a_bundle_a_canary_and_ends_it(shown: Shown) -> None:
