@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from serve_app.application_names import CORE
+
 Unit = Literal["short", "percentunit", "s", "reqps", "suffix: tokens/s", "suffix:x"]  # Grafana's
 Kind = Literal["lines", "stacked", "number", "states"]
 
@@ -32,6 +34,7 @@ class Panel(NamedTuple):
 SERVICE = 'job=~"$job"'
 BY_DRAFT = f'{SERVICE},task=~"$task",version=~"$version"'
 OF_DRAFTS = f'{BY_DRAFT},source="draft"'
+UNDER_VLLM_NAMES = f'{SERVICE},application="{CORE}"'  # another engine on the nodes may have them, too
 
 
 def total(metric: str, by: str = "", where: str = SERVICE, of: str = "sum") -> str:
@@ -75,9 +78,9 @@ VERIFIERS = total("ray_taskspec_verifier_sessions", of="count")
 GLANCE = (
     Panel(
         "Tokens",
-        "What all answers get a second.",
+        "What answers get a second.",
         "suffix: tokens/s",
-        (Query(rate("ray_taskspec_answer_tokens"), "tokens"),),
+        (Query(rate("ray_taskspec_answer_tokens", where=BY_DRAFT), "tokens"),),
         "number",
     ),
     Panel(
@@ -130,22 +133,28 @@ OF_SERVICE = (
         "Answers by their end",
         "`stop` and `length` are whole answers; `abort` are those whose client left.",
         "reqps",
-        (Query(rate("ray_vllm_request_success", "finished_reason"), "{{finished_reason}}"),),
+        (Query(rate("ray_vllm_request_success", "finished_reason", UNDER_VLLM_NAMES), "{{finished_reason}}"),),
         "stacked",
     ),
     Panel(
         "Responses by status",
-        "429 is a limit of a key, 503 a full queue or no verifier, 499 a client that left.",
+        "To POST requests, as those for answers are; scrapes and health checks are left out. 429 is a limit of a key, "
+        "503 a full queue or no verifier, 499 a client that left. By a proxy, 503 repeats that the queue is full, and "
+        "502 says that no ingress answered.",
         "reqps",
-        (Query(rate("ray_taskspec_http_responses", "status"), "{{status}}"),),
+        (
+            Query(rate("ray_taskspec_http_responses", "status", f'{SERVICE},method="POST"'), "{{status}}"),
+            Query(rate("ray_taskspec_proxy_refusals", "status"), "{{status}} by a proxy"),
+        ),
         "stacked",
     ),
     Panel(
         "Tokens",
-        "Those of prompts count as the verifier takes them in, those of answers as they are sent.",
+        "Those of prompts count as the verifier takes them in, of every task and version; those of answers as they are "
+        "sent.",
         "suffix: tokens/s",
         (
-            Query(rate("ray_taskspec_answer_tokens"), "answers"),
+            Query(rate("ray_taskspec_answer_tokens", where=BY_DRAFT), "answers"),
             Query(rate("ray_taskspec_verifier_prompt_tokens"), "prompts"),
         ),
     ),
@@ -283,7 +292,7 @@ OF_CAPACITY = (
         "short",
         (
             Query(total("ray_taskspec_verifier_sessions"), "verifiers"),
-            Query(total("ray_vllm_num_requests_waiting"), "waiting"),
+            Query(total("ray_vllm_num_requests_waiting", where=UNDER_VLLM_NAMES), "waiting"),
             Query(total("ray_taskspec_draft_sessions", "application"), "{{application}}"),
         ),
     ),
@@ -301,7 +310,7 @@ OF_CAPACITY = (
         "KV cache in use",
         "Of a verifier, by answers that run. At 100 % answers wait or are preempted.",
         "percentunit",
-        (Query(total("ray_vllm_kv_cache_usage_perc", "replica", of="max"), "{{replica}}"),),
+        (Query(total("ray_vllm_kv_cache_usage_perc", "replica", UNDER_VLLM_NAMES, "max"), "{{replica}}"),),
     ),
     Panel(
         "Time of the verifiers",

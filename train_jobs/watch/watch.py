@@ -82,14 +82,14 @@ class WatchGauges:
         threading.Thread(target=self._renew_forever, daemon=True).start()
 
     def set(self, drift: Drift, retrained: datetime | None) -> None:
-        """A figure that nothing can be claimed of keeps its value."""
+        """A figure that nothing can be claimed of is left out, and Ray forgets what it was."""
         figures = {kind: getattr(drift, kind) for kind in ("mix", "distance", "acceptance")}
-        self._figures |= {kind: figure for kind, figure in figures.items() if figure is not None}
+        self._figures = {kind: figure for kind, figure in figures.items() if figure is not None}
         self._retrained_at = None if retrained is None else retrained.timestamp()
         self._renew()
 
     def _renew(self) -> None:
-        for kind, figure in list(self._figures.items()):
+        for kind, figure in self._figures.items():
             self._drift.set(figure, {"kind": kind})
         if self._retrained_at is not None:
             self._retrained.set(self._retrained_at)

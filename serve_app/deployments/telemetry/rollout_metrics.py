@@ -15,7 +15,7 @@ _BY_STATE: Any = ("state",)
 
 
 class RolloutMetrics:
-    """`taskspec_rollout_*`: gauges, of every state and of every version that was served so far."""
+    """`taskspec_rollout_*`: gauges, of every state and of every version in use; of one that was in use, 0 once."""
 
     def __init__(self) -> None:
         self._state = metrics.Gauge("taskspec_rollout_state", tag_keys=_BY_STATE)
@@ -24,16 +24,16 @@ class RolloutMetrics:
         self._exported: set[str] = set()
 
     def export(self, state: StateName, plan: Plan) -> None:
-        """1 for the state and 0 for all others; the share of prompts of every version; when each in use was made."""
+        """1 for the state and 0 for all others; the share of prompts of every version in use, and when it was made."""
         for name in get_args(StateName):
             self._state.set(float(name == state), {"state": name})
-        shares = dict.fromkeys(self._exported, 0.0)
+        shares = dict[str, float]()
         for served, share in ((plan.served, 1.0 - plan.share), (plan.candidate, plan.share)):
             if served is not None:
                 version = served.version or NONE
                 shares[version] = share
                 if served.created is not None:
                     self._created.set(served.created.timestamp(), {"version": version})
-        for version, share in shares.items():
-            self._share.set(share, {"version": version})
+        for version in self._exported | set(shares):
+            self._share.set(shares.get(version, 0.0), {"version": version})
         self._exported = set(shares)

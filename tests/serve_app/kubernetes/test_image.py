@@ -1,9 +1,11 @@
-"""What the Dockerfile copies is there, what must not leave the repository is left out, and its versions are ours."""
+"""What the Dockerfile copies is there, what must not leave the repository is left out, and it has what a pod needs."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+
+import pytest
 
 from tests.serve_app.kubernetes.manifests import FOLDER
 from tests.tree import ROOT
@@ -33,6 +35,22 @@ def test_the_image_has_the_ray_the_python_and_the_gpu_packages_of_the_project() 
     assert "FROM python:3.11-slim-" in DOCKERFILE
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["gpu"]
     assert all(f"'{package}'" in DOCKERFILE for package in extra)
+
+
+@pytest.mark.parametrize("name", ["serve_app/kubernetes/Dockerfile", "cluster.yaml", "serve_app/own-machines.yaml"])
+def test_spans_can_be_turned_on_with_every_installation_that_is_shipped(name: str) -> None:
+    installed = re.findall(r"-c constraints\.txt (?:-e )?'?\.(.*?)(?: |$)", (ROOT / name).read_text(), re.MULTILINE)
+    assert installed
+    assert all("tracing" in extras for extras in installed)
+
+
+def test_kuberay_is_one_that_asks_for_the_health_of_ray_without_wget() -> None:
+    """By HTTP, as it does since 1.6.1 with Ray 2.53 and later."""
+    ray = re.search(r"(?m)^ray==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text())
+    assert ray
+    assert (int(ray[1]), int(ray[2])) >= (2, 53)
+    assert not re.search(r"install .*wget", DOCKERFILE)
+    assert "(1.6.1 is the oldest" in (FOLDER / "README.md").read_text()
 
 
 def test_the_image_runs_as_a_user_with_a_home() -> None:

@@ -15,6 +15,7 @@ import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from serve_app.application_names import CORE
 from serve_app.monitoring.dashboard import WIDTH, render
 from tests.serve_app.monitoring.board import FILE, METRIC, RULES, Panel, choices, dashboard, panels
 from tests.serve_app.monitoring.prometheus import MISSING
@@ -61,6 +62,12 @@ def test_every_metric_is_one_that_the_code_exports() -> None:
     assert len(names) > 30
     exported = Exported()
     assert not {name for name in names if name not in exported}
+
+
+def test_what_another_engine_exports_under_vllms_names_is_left_out() -> None:
+    selectors = [labels for expr in expressions() for labels in re.findall(r"ray_vllm_\w+(\{[^}]*\})?", expr)]
+    assert len(selectors) >= 5
+    assert all(f'application="{CORE}"' in labels for labels in selectors), selectors
 
 
 def test_a_metric_that_nothing_exports_is_told() -> None:

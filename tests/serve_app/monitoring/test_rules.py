@@ -13,7 +13,7 @@ from tests.serve_app.monitoring.board import RULES
 from tests.serve_app.monitoring.prometheus import MISSING
 
 SERIES = Path(__file__).with_name("alerts.yaml")
-ALERTS = [rule["alert"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"] if "alert" in rule]
+ALERTS = {rule["alert"]: rule for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"] if "alert" in rule}
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {MISSING}")
 
 
@@ -34,3 +34,10 @@ def test_alerts_fire_on_these_series_and_no_others() -> None:
 
 def test_every_alert_is_among_those_that_must_fire() -> None:
     assert set(re.findall(r'alertname="(\w+)"', SERIES.read_text())) == set(ALERTS)
+
+
+def test_every_figure_in_a_text_is_among_the_texts_that_are_compared() -> None:
+    with_figures = {name for name, rule in ALERTS.items() if "$value" in str(rule["annotations"])}
+    compared = set(re.findall(r"alertname: (\w+)", SERIES.read_text()))
+    assert with_figures
+    assert with_figures <= compared

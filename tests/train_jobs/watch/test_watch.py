@@ -92,6 +92,21 @@ def test_prometheus_is_told_of_the_drift_and_of_the_last_retraining(
     assert recorded["retrained_timestamp_seconds",] == [1.5e9]
 
 
+def test_the_drift_of_a_bundle_is_not_told_of_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = recorded_values(monkeypatch, "taskspec_")
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    for _ in range(2):
+        record(tmp_path / "traces", answers(200))
+    settings = config(tmp_path)
+    watch, _ = watching(settings)
+    watch.look()
+    assert ("drift", "mix") in recorded
+    publish(settings.bundles, {}, router=None, **model_pair(settings)._asdict())
+    recorded.clear()
+    watch.look()
+    assert not recorded
+
+
 def test_drift_is_a_reason_and_few_answers_are_none(tmp_path: Path) -> None:
     record(tmp_path / "traces", answers(200, chat=0.04))
     record(tmp_path / "traces", answers(199, chat=0.5))

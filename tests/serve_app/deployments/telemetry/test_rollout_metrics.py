@@ -26,15 +26,16 @@ def models(version: str | None, created: datetime | None = FIRST) -> ServedModel
     return ServedModels(load_config("family"), version=version, created=created)
 
 
-def test_a_canary_comes_serves_and_the_version_before_is_left_with_nothing(recorded: Recorded) -> None:
+def test_a_canary_comes_serves_and_the_version_before_is_left_with_nothing_and_forgotten(recorded: Recorded) -> None:
     rollout = RolloutMetrics()
     rollout.export("steady", Plan(1, models("v1")))
     rollout.export("canary", Plan(2, models("v1"), models("v2"), 0.25))
-    rollout.export("steady", Plan(3, models("v2")))
+    for _ in range(2):
+        rollout.export("steady", Plan(3, models("v2")))
     assert recorded["share", "v1"] == [1.0, 0.75, 0.0]
-    assert recorded["share", "v2"] == [0.25, 1.0]
-    assert recorded["state", "canary"] == [0.0, 1.0, 0.0]
-    assert recorded["state", "steady"] == [1.0, 0.0, 1.0]
+    assert recorded["share", "v2"] == [0.25, 1.0, 1.0]
+    assert recorded["state", "canary"] == [0.0, 1.0, 0.0, 0.0]
+    assert recorded["state", "steady"] == [1.0, 0.0, 1.0, 1.0]
     assert {state for name, state in recorded if name == "state"} == set(get_args(StateName))
 
 
