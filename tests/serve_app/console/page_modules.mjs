@@ -3,11 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const STATIC = new URL("../../../serve_app/console/static/", import.meta.url);
+import { STATIC } from "./page_document.mjs";
+
 const load = (name) => import(new URL(name, STATIC));
 
-globalThis.document = { baseURI: "http://127.0.0.1/" };
-globalThis.sessionStorage = { getItem: () => null };
 const stored = new Map();
 globalThis.localStorage = {
   getItem: (name) => stored.get(name) ?? null,

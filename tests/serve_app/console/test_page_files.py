@@ -143,10 +143,10 @@ def test_modules_are_javascript(path: Path) -> None:
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-def test_modules_count_as_they_should() -> None:
+@pytest.mark.parametrize("name", ["page_modules.mjs", "page_actions.mjs"])
+def test_modules_do_as_they_should(name: str) -> None:
     """What needs no browser of them, in JavaScript."""
-    tests = Path(__file__).with_name("page_modules.mjs")
-    command = [str(NODE), "--test", str(tests)]
+    command = [str(NODE), "--test", str(Path(__file__).with_name(name))]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 0, ended.stdout
     assert re.search(r"pass [1-9]", ended.stdout)
