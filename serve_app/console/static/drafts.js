@@ -73,8 +73,7 @@ export class Drafts {
     if (!rollout)
       return element("p", {}, "The configuration names no bundle directory, so one draft serves every prompt.");
     const version = rollout.version ?? NO_BUNDLE;
-    const others = bundles.filter((bundle) => ![version, rollout.candidate].includes(bundle.version));
-    const earlier = others.find((bundle) => bundle.proven && !bundle.blocked);
+    const earlier = provenBefore(bundles, version, rollout.candidate);
     const deploy = (label, question, target) =>
       this.actions.button(label, viewer, {
         about: target,
@@ -198,6 +197,13 @@ export class Drafts {
 }
 
 const code = (text) => element("code", {}, text);
+
+/** The newest bundle before the one that is served that is proven, not blocked, and not the candidate. */
+function provenBefore(bundles, version, candidate) {
+  const at = bundles.findIndex((bundle) => bundle.version === version);
+  if (at === -1) return undefined;
+  return bundles.slice(at + 1).find((each) => each.proven && !each.blocked && each.version !== candidate);
+}
 
 /** The pool of the task's own drafts, if its replicas can be set; that of several tasks is `general`'s. */
 function scalable(parts, task) {
