@@ -14,7 +14,7 @@ export class Actions {
 
   /** Says why `viewer` may not act, if so. */
   permit(viewer) {
-    this.why.textContent = viewer.acts ? "" : viewer.why;
+    show(this.why, viewer.acts ? "" : viewer.why);
   }
 
   /** The field for a number, the same each time, so that what was written stays; `value` until something is. */
@@ -60,7 +60,7 @@ export class Actions {
 
   say(words, kind = "") {
     this.outcome.className = `outcome ${kind}`;
-    this.outcome.textContent = words;
+    show(this.outcome, words);
   }
 
   confirmed(question) {
