@@ -35,13 +35,29 @@ class Views {
     const [title, make] = VIEWS[name];
     document.title = `${title} · TaskSpec`;
     show(at("views"), ...Object.entries(VIEWS).map(([id, [label]]) => link(id, label, id === name)));
-    const view = await (this.made[name] ??= make(this.feed));
+    const view = await (this.made[name] ??= make(this.feed)).catch((error) => {
+      delete this.made[name]; // so that it is tried again
+      return new Failure(
+        `${title} was not loaded: ${error.message}. Choose it again from another view, or reload the page.`,
+      );
+    });
     if (name !== this.wanted) return;
     this.current?.leave();
     this.current = view;
     show(at("view"), view.node);
     view.enter();
   }
+}
+
+/** Stands where a view was not loaded. */
+class Failure {
+  constructor(words) {
+    this.node = element("p", { class: "problem", role: "alert" }, words);
+  }
+
+  enter() {}
+
+  leave() {}
 }
 
 function link(id, label, isCurrent) {
