@@ -101,6 +101,12 @@ def test_modules_parse_no_text(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_text_enters_the_page_through_one_module(path: Path) -> None:
+    """The one that makes its hidden characters visible."""
+    assert not re.search(r"\b(textContent|innerText|nodeValue) [+?|]*= |createTextNode", path.read_text())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_modules_import_what_there_is(path: Path) -> None:
     for names, whole, module in NAMED.findall(path.read_text()):
         exported = set(EXPORT.findall((STATIC / module).read_text()))
