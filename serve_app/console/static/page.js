@@ -36,10 +36,8 @@ class Views {
     document.title = `${title} · TaskSpec`;
     show(at("views"), ...Object.entries(VIEWS).map(([id, [label]]) => link(id, label, id === name)));
     const view = await (this.made[name] ??= make(this.feed)).catch((error) => {
-      delete this.made[name]; // so that it is tried again
-      return new Failure(
-        `${title} was not loaded: ${error.message}. Choose it again from another view, or reload the page.`,
-      );
+      delete this.made[name]; // so that it is tried again; some browsers only do that for a page that is loaded anew
+      return new Failure(`${title} was not loaded: ${error.message}`);
     });
     if (name !== this.wanted) return;
     this.current?.leave();
@@ -52,7 +50,13 @@ class Views {
 /** Stands where a view was not loaded. */
 class Failure {
   constructor(words) {
-    this.node = element("p", { class: "problem", role: "alert" }, words);
+    const reload = button("Reload the page", () => location.reload());
+    this.node = element(
+      "div",
+      { class: "panels" },
+      element("p", { class: "problem", role: "alert" }, words),
+      element("div", { class: "buttons" }, reload),
+    );
   }
 
   enter() {}
