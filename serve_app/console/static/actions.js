@@ -48,6 +48,7 @@ export class Actions {
   }
 
   async run(question, path, body) {
+    this.say("");
     if (!(await this.confirmed(question))) return;
     this.say("…");
     try {

@@ -200,7 +200,7 @@ test("what only fits alone is kept, with an index that names nothing else", () =
   assert.equal(store.conversation("c"), null);
 });
 
-/** What is said of this answer, and what was asked for it, where it comes again in these chunks. */
+/** What is said of this answer, how many times, and what was asked for it, where it comes again in these chunks. */
 async function proof(answer, chunks, detokenize) {
   const asked = [];
   globalThis.fetch = async (url, { body }) => {
@@ -208,8 +208,14 @@ async function proof(answer, chunks, detokenize) {
     return url.pathname === "/detokenize" ? detokenize() : streamed(...chunks);
   };
   const node = document.createElement("p");
+  const replace = node.replaceChildren.bind(node);
+  let times = 0;
+  node.replaceChildren = (...children) => {
+    times += 1;
+    replace(...children);
+  };
   await compare.prove(answer, node, undefined);
-  return { words: node.textContent, asked };
+  return { words: node.textContent, asked, times };
 }
 
 /** An answer that was stopped when these had come. */
@@ -272,4 +278,12 @@ test("an answer that was refused is no message of the next request", () => {
     conversations.messagesTo(conversation, conversation.turns[third]).map(({ content }) => content),
     ["one", "two", "par", "three"],
   );
+});
+
+test("the progress of a proof is said once a second at most", async () => {
+  const answer = await answered(RUNS);
+  answer.body.speculation = {};
+  const { words, times } = await proof(answer, RUNS);
+  assert.match(words, /^6 of 6 tokens equal/);
+  assert.equal(times, 3); // that it is asked, the first token, the verdict
 });
