@@ -14,7 +14,7 @@ export class Actions {
 
   /** Says why `viewer` may not act, if so. */
   permit(viewer) {
-    this.why.textContent = viewer.acts ? "" : viewer.why;
+    show(this.why, viewer.acts ? "" : viewer.why);
   }
 
   /** The field for a number, the same each time, so that what was written stays; `value` until something is. */
@@ -28,16 +28,27 @@ export class Actions {
     return input;
   }
 
-  /** A button that does it if `viewer` may act, and says why not otherwise. `body` is called when it is pressed. */
-  button(label, viewer, question, path, body) {
-    return button(label, () => this.run(question, path, body()), {
-      "data-focus": `${label} ${question}`,
+  /**
+   * A button that does it if `viewer` may act, and says why not otherwise. `question` and `body` are called when it is
+   * pressed, and only if `input`, the field that they read, if any, has a number. `about` tells it from its like.
+   */
+  button(label, viewer, { about, input = null, question, path, body }) {
+    const press = () => (input && !hasNumber(input) ? this.refuse(input) : this.run(question(), path, body()));
+    return button(label, press, {
+      "data-focus": `${label} ${about}`,
       disabled: !viewer.acts,
       title: viewer.acts ? null : viewer.why,
     });
   }
 
+  refuse(input) {
+    const why = input.validationMessage || "Write a number.";
+    this.say(`${input.getAttribute("aria-label")}: ${why}`, "problem");
+    input.focus();
+  }
+
   async run(question, path, body) {
+    this.say("");
     if (!(await this.confirmed(question))) return;
     this.say("…");
     try {
@@ -50,7 +61,7 @@ export class Actions {
 
   say(words, kind = "") {
     this.outcome.className = `outcome ${kind}`;
-    this.outcome.textContent = words;
+    show(this.outcome, words);
   }
 
   confirmed(question) {
@@ -74,3 +85,6 @@ export class Actions {
     });
   }
 }
+
+/** A field that is empty, or has no number in it, would be read as 0. */
+const hasNumber = (input) => input.value !== "" && input.validity.valid;

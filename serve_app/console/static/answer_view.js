@@ -45,14 +45,14 @@ export class AnswerView {
     this.frame = null;
     show(this.figures, measured(this.answer), sourcesTable(this.answer));
     this.strip.update(this.answer.runs);
-    this.problem.textContent = this.answer.error ?? "";
+    show(this.problem, this.answer.error);
   }
 
   tell({ run, by, count: amount }) {
     const pass = run.pass ? `pass ${run.pass}` : "read with the prompt";
     const proposed = by === OWN ? "" : `, ${amount} of ${run.proposed} proposed`;
     const draft = run.task ? `, task ${run.task}` : "";
-    this.detail.textContent = `${count(amount, "token")} ${source(by).long}${proposed}${draft}, ${pass}`;
+    show(this.detail, `${count(amount, "token")} ${source(by).long}${proposed}${draft}, ${pass}`);
   }
 }
 

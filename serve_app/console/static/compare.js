@@ -14,10 +14,16 @@ export async function prove(answer, node, signal) {
   const wasOff = answer.body.speculation.enabled === false; // then it is held to an answer with speculation
   const again = emptyAnswer({ ...answer.body, seed: answer.seed, speculation: wasOff ? {} : OFF, store: false });
   const total = tokens(answer).length;
+  if (!total) return show(node, "There are no tokens to compare.");
   if (!answer.finish) again.body.max_tokens = Math.max(1, total); // it was stopped: only what there is of it
   const told = (words) => show(node, `With speculation ${wasOff ? "on" : "off"}: ${words}`);
   told("asked …");
-  await ask(again, signal, () => told(`${tokens(again).length} of ${total} tokens …`));
+  let next = 0; // when more is told: those who hear the page hear each time
+  await ask(again, signal, () => {
+    if (performance.now() < next) return;
+    next = performance.now() + 1000;
+    told(`${tokens(again).length} of ${total} tokens …`);
+  });
   if (again.error) return told(again.error);
   const [on, off] = wasOff ? [again, answer] : [answer, again];
   return show(node, await verdict(on, off), pace(on, off));
@@ -70,8 +76,12 @@ async function verdict(on, off) {
 }
 
 async function difference(one, other, at) {
-  const text = async (id) =>
-    id === undefined ? "nothing" : JSON.stringify((await json("detokenize", { tokens: [id] })).prompt);
+  const spelled = (id) =>
+    json("detokenize", { tokens: [id] }).then(
+      ({ prompt }) => JSON.stringify(prompt),
+      () => `id ${id}`, // that they differ is told in any case
+    );
+  const text = (id) => (id === undefined ? "nothing" : spelled(id));
   const texts = await Promise.all([text(one[at]), text(other[at])]);
   return `Token ${at + 1} differs: ${texts[0]} with speculation, ${texts[1]} without`;
 }

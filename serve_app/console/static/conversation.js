@@ -40,9 +40,12 @@ export function path(conversation) {
 /** The messages of a request whose answer comes below `turn`. */
 export function messagesTo(conversation, turn) {
   const messages = [];
-  for (let at = turn; at; at = conversation.turns[at.parent]) messages.unshift(messageOf(at));
+  for (let at = turn; at; at = conversation.turns[at.parent]) if (!isRefused(at)) messages.unshift(messageOf(at));
   return messages;
 }
+
+/** Whether it is an answer of which nothing came. */
+const isRefused = ({ role, answer }) => role === "assistant" && answer.error && !answer.runs.length;
 
 function messageOf(turn) {
   if (turn.role === "assistant") return message(turn.answer);

@@ -1,6 +1,10 @@
-// Builds elements. Text only ever enters the page as text: nothing here, or elsewhere, parses HTML.
+// Builds elements. Text only ever enters the page as text, its hidden characters as marks: nothing here, or elsewhere,
+// parses HTML.
+
+import { visible } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+const SHOWN = new Set(["aria-label", "title"]); // attributes that users read or hear
 
 /** An element with attributes, listeners (`onclick: f`) and children: strings, nodes, or null for none. */
 export function element(tag, attributes = {}, ...children) {
@@ -54,7 +58,7 @@ function filled(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false)
-      node.setAttribute(name, value === true ? "" : value);
+      node.setAttribute(name, value === true ? "" : SHOWN.has(name) ? visible(value) : value);
   }
   node.append(...present(children));
   return node;
@@ -63,5 +67,5 @@ function filled(node, attributes, children) {
 function present(children) {
   return children
     .filter((child) => child !== null && child !== undefined && child !== false)
-    .map((child) => (child instanceof Node ? child : String(child)));
+    .map((child) => (child instanceof Node ? child : visible(String(child))));
 }

@@ -73,10 +73,14 @@ export class Drafts {
     if (!rollout)
       return element("p", {}, "The configuration names no bundle directory, so one draft serves every prompt.");
     const version = rollout.version ?? NO_BUNDLE;
-    const others = bundles.filter((bundle) => ![version, rollout.candidate].includes(bundle.version));
-    const earlier = others.find((bundle) => bundle.proven && !bundle.blocked);
+    const earlier = provenBefore(bundles, version, rollout.candidate);
     const deploy = (label, question, target) =>
-      this.actions.button(label, viewer, question, "console/deploy", () => ({ version: target }));
+      this.actions.button(label, viewer, {
+        about: target,
+        question: () => question,
+        path: "console/deploy",
+        body: () => ({ version: target }),
+      });
     return [
       facts(
         [
@@ -135,10 +139,15 @@ export class Drafts {
   }
 
   drawScale(part, viewer) {
-    const input = this.actions.number(`Replicas of ${part.name}`, part.target, { min: 0, step: 1 });
-    const scale = this.actions.button("Scale", viewer, `Change the replicas of ${part.name}?`, "console/scale", () => ({
-      replicas: { [part.name]: Number(input.value) },
-    }));
+    const { name, target } = part;
+    const input = this.actions.number(`Replicas of ${name}`, target, { min: 0, step: 1 });
+    const scale = this.actions.button("Scale", viewer, {
+      about: name,
+      input,
+      question: () => `Set ${name} from ${number(target)} to ${count(Number(input.value), "replica")}?`,
+      path: "console/scale",
+      body: () => ({ replicas: { [name]: Number(input.value) } }),
+    });
     return element("div", { class: "scale" }, field("Replicas", input), scale);
   }
 
@@ -159,23 +168,42 @@ export class Drafts {
     const share = this.actions.number(`Share of ${version} as a canary`, CANARY, { min: 0.01, max: 0.99, step: 0.01 });
     const force = blocked ? { force: true } : {};
     const despite = blocked ? ` It is blocked: ${blocked}.` : "";
-    const act = (label, question, more) =>
-      this.actions.button(label, viewer, question + despite, "console/deploy", () => ({
-        version,
-        ...force,
-        ...more(),
-      }));
+    const act = (label, question, more, input) =>
+      this.actions.button(label, viewer, {
+        about: version,
+        input,
+        question: () => question() + despite,
+        path: "console/deploy",
+        body: () => ({ version, ...force, ...more() }),
+      });
+    const part = () => Number(share.value);
     return element(
       "div",
       { class: "buttons" },
-      act("Deploy", `Let bundle ${version} serve every prompt?`, () => ({})),
-      act("Canary", `Let bundle ${version} serve a share of the prompts?`, () => ({ share: Number(share.value) })),
+      act(
+        "Deploy",
+        () => `Let bundle ${version} serve every prompt?`,
+        () => ({}),
+      ),
+      act(
+        "Canary",
+        () => `Let bundle ${version} serve ${percent(part())} of the prompts?`,
+        () => ({ share: part() }),
+        share,
+      ),
       share,
     );
   }
 }
 
 const code = (text) => element("code", {}, text);
+
+/** The newest bundle before the one that is served that is proven, not blocked, and not the candidate. */
+function provenBefore(bundles, version, candidate) {
+  const at = bundles.findIndex((bundle) => bundle.version === version);
+  if (at === -1) return undefined;
+  return bundles.slice(at + 1).find((each) => each.proven && !each.blocked && each.version !== candidate);
+}
 
 /** The pool of the task's own drafts, if its replicas can be set; that of several tasks is `general`'s. */
 function scalable(parts, task) {

@@ -38,16 +38,17 @@ export function count(amount, noun) {
   return `${number(amount)} ${noun}${amount === 1 ? "" : "s"}`;
 }
 
-/**
- * Text with what is invisible, or would reorder what stands around it, in visible form: control characters but tab and
- * line feed, and bidirectional embeddings and overrides. Nothing else of a hostile text needs more than to stay text.
- */
+// Control characters but tab and line feed, and others that are not seen; without the joiners, which scripts need.
+const HIDDEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
+
+/** Text with what is hidden, or would reorder what stands around it, in visible form. The rest only has to stay text. */
 export function visible(text) {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e]/g, named);
+  return text.replace(HIDDEN, named);
 }
 
 function named(character) {
-  const code = character.charCodeAt(0);
+  const code = character.codePointAt(0);
   if (code < 32) return String.fromCharCode(0x2400 + code);
   return code === 127 ? "\u2421" : `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
 }

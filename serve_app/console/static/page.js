@@ -35,13 +35,33 @@ class Views {
     const [title, make] = VIEWS[name];
     document.title = `${title} · TaskSpec`;
     show(at("views"), ...Object.entries(VIEWS).map(([id, [label]]) => link(id, label, id === name)));
-    const view = await (this.made[name] ??= make(this.feed));
+    const view = await (this.made[name] ??= make(this.feed)).catch((error) => {
+      delete this.made[name]; // so that it is tried again; some browsers only do that for a page that is loaded anew
+      return new Failure(`${title} was not loaded: ${error.message}`);
+    });
     if (name !== this.wanted) return;
     this.current?.leave();
     this.current = view;
     show(at("view"), view.node);
     view.enter();
   }
+}
+
+/** Stands where a view was not loaded. */
+class Failure {
+  constructor(words) {
+    const reload = button("Reload the page", () => location.reload());
+    this.node = element(
+      "div",
+      { class: "panels" },
+      element("p", { class: "problem", role: "alert" }, words),
+      element("div", { class: "buttons" }, reload),
+    );
+  }
+
+  enter() {}
+
+  leave() {}
 }
 
 function link(id, label, isCurrent) {

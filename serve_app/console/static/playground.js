@@ -81,6 +81,7 @@ export class Playground {
   }
 
   open(id) {
+    if (id && id === this.conversation?.id) return; // the one in the store lacks the answer that runs
     this.stopper?.abort();
     this.conversation = (id && store.conversation(id)) || emptyConversation();
     this.draw();
@@ -90,7 +91,7 @@ export class Playground {
     const does = {
       branch: (turn, text) => this.branch(turn, text),
       choose: (turn) => this.choose(turn),
-      regenerate: (turn) => this.answer(this.conversation.turns[turn.parent]),
+      regenerate: (turn) => this.answer(() => this.conversation.turns[turn.parent]),
       prove: (turn, node) => this.prove(turn, node),
       results: (turn, results) => this.results(turn, results),
     };
@@ -137,36 +138,42 @@ export class Playground {
 
   /** Asks `text` at the end of the conversation. */
   ask(text) {
-    if (!text.trim() || this.stopper || !this.form.body()) return;
-    this.draft.value = "";
-    const last = path(this.conversation).at(-1);
-    this.answer(addTurn(this.conversation, last?.id ?? ROOT, { role: "user", text }));
+    if (!text.trim()) return;
+    this.answer(() => {
+      this.draft.value = "";
+      const last = path(this.conversation).at(-1);
+      return addTurn(this.conversation, last?.id ?? ROOT, { role: "user", text });
+    });
   }
 
   branch(turn, text) {
-    if (this.stopper) return;
     const { parent, role, call } = turn;
-    this.answer(addTurn(this.conversation, parent, { role, text, ...(call && { call }) }));
+    this.answer(() => addTurn(this.conversation, parent, { role, text, ...(call && { call }) }));
   }
 
   results(turn, results) {
-    let last = turn;
-    for (const { call, text } of results) last = addTurn(this.conversation, last.id, { role: "tool", call, text });
-    this.answer(last);
+    this.answer(() =>
+      results.reduce((last, each) => addTurn(this.conversation, last.id, { role: "tool", ...each }), turn),
+    );
   }
 
-  async body(messages) {
+  /** What makes a request's body of messages, with the fields as they are now. Fails where the model is not told. */
+  async request() {
     const system = this.form.system ? [{ role: "system", content: this.form.system }] : [];
+    const fields = this.form.body();
     const { id } = await model();
-    return { model: id, messages: [...system, ...messages], ...this.form.body() };
+    return (messages) => ({ model: id, messages: [...system, ...messages], ...fields });
   }
 
-  /** Streams an answer below `parent`. */
-  async answer(parent) {
+  /** Streams an answer below the turn that `asked` makes, once the model is known: until then nothing leaves its field. */
+  async answer(asked) {
     if (this.stopper || !this.form.body()) return;
     const { conversation } = this;
     await this.busily(async (signal) => {
-      const answer = emptyAnswer(await this.body(messagesTo(conversation, parent)));
+      const request = await this.request();
+      if (signal.aborted) return;
+      const parent = asked();
+      const answer = emptyAnswer(request(messagesTo(conversation, parent)));
       const turn = addTurn(conversation, parent.id, { role: "assistant", answer });
       this.draw();
       if (WIDE.matches) this.draft.focus({ preventScroll: true });
@@ -176,12 +183,14 @@ export class Playground {
         answerView.add(run);
         this.follow();
       });
-      store.keep(conversation);
+      const kept = store.keep(conversation);
       answerView.draw();
       if (answer.calls.length && conversation === this.conversation) this.draw();
       this.drawList();
       const { tokens, passes, perPass } = figures(answer);
-      this.news.textContent = `Answer ended: ${count(tokens, "token")} in ${number(passes)} passes, ${number(perPass, 2)} a pass`;
+      this.tell(`Answer ended: ${count(tokens, "token")} in ${number(passes)} passes, ${number(perPass, 2)} a pass`);
+      if (!kept)
+        this.tell("This browser has no room for the conversation, so it is not kept. Export it to have it.", true);
     });
   }
 
@@ -193,9 +202,11 @@ export class Playground {
     const text = this.draft.value.trim();
     if (!text || this.stopper || !this.form.body()) return;
     await this.busily(async (signal) => {
+      const request = await this.request();
+      if (signal.aborted) return;
       const last = path(this.conversation).at(-1);
       const before = last ? messagesTo(this.conversation, last) : [];
-      const race = new Race(await this.body([...before, { role: "user", content: text }]), () => this.draft.focus());
+      const race = new Race(request([...before, { role: "user", content: text }]), () => this.draft.focus());
       signal.addEventListener("abort", () => race.stop());
       this.thread.querySelector(".welcome")?.remove();
       this.thread.append(race.node);
@@ -211,8 +222,7 @@ export class Playground {
     try {
       await work(this.stopper.signal);
     } catch (error) {
-      this.news.textContent = error.message;
-      this.news.classList.remove("unseen");
+      this.tell(error.message, true);
     } finally {
       this.stopper = null;
       this.showBusy();
@@ -221,17 +231,22 @@ export class Playground {
 
   showBusy() {
     const busy = this.stopper !== null;
+    if (document.activeElement === this.stop) this.draft.focus(); // it is hidden now
     this.node.classList.toggle("busy", busy);
     this.stop.hidden = !busy;
     for (const each of [this.send, this.racer]) each.disabled = busy;
-    if (busy) {
-      this.news.textContent = "";
-      this.news.classList.add("unseen");
-    }
+    if (busy) this.tell("");
+  }
+
+  /** Says something to whoever hears the page, and to whoever sees it if it `matters`. */
+  tell(words, matters = false) {
+    show(this.news, words);
+    this.news.classList.toggle("unseen", !matters);
   }
 
   /** Scrolls to the end, if the reader is near it. */
   follow(anyway = false) {
+    if (!this.node.isConnected) return; // another view is shown
     const page = document.scrollingElement;
     if (anyway || page.scrollHeight - page.scrollTop - innerHeight < NEAR) page.scrollTop = page.scrollHeight;
   }

@@ -1,6 +1,6 @@
 // The fields of a request as the user sets them, and the body that they make.
 
-import { button, element, field } from "./dom.js";
+import { button, element, field, show } from "./dom.js";
 import { load, save } from "./store.js";
 
 const AUTOMATIC = "automatic";
@@ -115,7 +115,7 @@ export class RequestForm {
 
   keep() {
     this.task = this.inputs.task.value || this.task;
-    this.problem.textContent = "";
+    show(this.problem);
     save("request", Object.fromEntries(Object.entries(this.inputs).map(([name, control]) => [name, control.value])));
   }
 
@@ -135,10 +135,10 @@ export class RequestForm {
   /** The body of a request, but for its model and messages; the system message is `system`. Null if a field is wrong. */
   body() {
     try {
-      this.problem.textContent = "";
+      show(this.problem);
       return { ...this.sampling(), ...this.grammar(), speculation: this.speculation() };
     } catch (error) {
-      this.problem.textContent = error.message;
+      show(this.problem, error.message);
       return null;
     }
   }

@@ -1,10 +1,11 @@
 // The state of the service, a line a second for as long as a view looks at it and the page is seen.
 
-import { events } from "./api.js";
-import { element } from "./dom.js";
+import { Refused, events } from "./api.js";
+import { element, show } from "./dom.js";
 
 const PAUSE = 1; // seconds before it connects again
 const LONGEST_PAUSE = 30;
+const SILENCE = 30; // seconds without a state; a connection that sleep or a network cut says nothing of it
 
 export class StatusFeed {
   constructor() {
@@ -40,7 +41,7 @@ export class StatusFeed {
   async read(signal) {
     for (let pause = PAUSE; !signal.aborted;) {
       try {
-        for await (const status of events("console/events", undefined, signal)) {
+        for await (const status of states(signal)) {
           pause = PAUSE;
           this.last = status;
           this.say("live");
@@ -58,6 +59,23 @@ export class StatusFeed {
 
   say(words) {
     this.node.className = `feed ${words === "live" ? "live" : words ? "ailing" : ""}`;
-    if (this.node.textContent !== words) this.node.textContent = words;
+    if (this.node.textContent !== words) show(this.node, words);
+  }
+}
+
+/** The states as they come; fails when none has come for a while. */
+async function* states(signal) {
+  const silent = new AbortController();
+  const late = new Refused(`nothing for ${SILENCE} s, connecting again`);
+  const watch = () => setTimeout(() => silent.abort(late), 1000 * SILENCE);
+  let watching = watch();
+  try {
+    for await (const status of events("console/events", undefined, AbortSignal.any([signal, silent.signal]))) {
+      clearTimeout(watching);
+      watching = watch();
+      yield status;
+    }
+  } finally {
+    clearTimeout(watching);
   }
 }

@@ -32,13 +32,28 @@ export const conversations = () => load("conversations", []);
 
 export const conversation = (id) => load(entry(id), null);
 
-/** Keeps a conversation, and lets go of the oldest ones where there are too many or no room is left. */
+/**
+ * Keeps a conversation, and lets go of the oldest ones where there are too many or no room is left. Whether it is kept:
+ * one that does not fit even alone is not, and then the others stay.
+ */
 export function keep(one) {
   const { id, title } = one;
-  let index = [{ id, title, changed: Date.now() }, ...conversations().filter((other) => other.id !== id)];
-  const drop = () => forget(entry(index.pop().id));
+  const index = [{ id, title, changed: Date.now() }, ...conversations().filter((other) => other.id !== id)];
+  const dropped = new Map();
+  const drop = () => {
+    const name = entry(index.pop().id);
+    dropped.set(name, load(name, null));
+    forget(name);
+  };
   while (index.length > MOST_CONVERSATIONS) drop();
-  while (!(save(entry(id), one) && save("conversations", index)) && index.length > 1) drop();
+  while (!(save(entry(id), one) && save("conversations", index))) {
+    if (index.length > 1) drop();
+    else {
+      dropped.forEach((kept, name) => save(name, kept));
+      return false;
+    }
+  }
+  return true;
 }
 
 export function remove(id) {

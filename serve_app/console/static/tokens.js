@@ -1,7 +1,6 @@
 // The text of an answer, in which every run shows who proposed it: a colour, and an underline of its own.
 
 import { element } from "./dom.js";
-import { visible } from "./format.js";
 import { OWN, source } from "./sources.js";
 
 const STEPS = { ArrowRight: 1, ArrowLeft: -1 };
@@ -40,7 +39,7 @@ export class TokenText {
     const marks = { class: `run ${kind}`, "data-source": by, "data-tokens": count, "data-part": this.parts.length };
     if (!written.length) written.push(["content", ""]);
     const spans = written.map(([channel, text], at) => {
-      const span = element("span", at ? { ...marks, "data-tokens": 0 } : marks, visible(text));
+      const span = element("span", at ? { ...marks, "data-tokens": 0 } : marks, text);
       this.block(channel).append(span);
       return span;
     });

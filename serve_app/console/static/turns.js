@@ -4,11 +4,10 @@ import { content, message, reasoning } from "./answer.js";
 import { AnswerView } from "./answer_view.js";
 import { branches } from "./conversation.js";
 import { button, element, field, show } from "./dom.js";
-import { visible } from "./format.js";
 
 /** The view of a turn that the user wrote. `does` has `branch(turn, text)` and `choose(turn)`. */
 export function userTurn(conversation, turn, does) {
-  const text = element("div", { class: "text" }, visible(turn.text));
+  const text = element("div", { class: "text" }, turn.text);
   const edit = button("Edit", () => editing(node, turn, does), { "aria-label": "Edit and branch" });
   const node = section(
     turn.role === "tool" ? "Result of a call" : "You",
@@ -85,7 +84,7 @@ function resultForm(conversation, turn, does) {
   return element(
     "div",
     { class: "results" },
-    ...areas.map((area, at) => field(`Result of ${visible(turn.answer.calls[at].name)}`, area)),
+    ...areas.map((area, at) => field(`Result of ${turn.answer.calls[at].name}`, area)),
     button("Send results", send),
   );
 }
@@ -95,10 +94,11 @@ async function copy(answer, target) {
   const text = [reasoning(answer), content(answer), calls && JSON.stringify(calls, null, 2)]
     .filter(Boolean)
     .join("\n\n");
-  const copied = await navigator.clipboard.writeText(text).then(
+  const written = async () => navigator.clipboard.writeText(text); // there is no clipboard on a page without TLS
+  const copied = await written().then(
     () => "Copied",
     () => "Not allowed",
   );
-  target.textContent = copied;
-  setTimeout(() => (target.textContent = "Copy"), 1500);
+  show(target, copied);
+  setTimeout(() => show(target, "Copy"), 1500);
 }

@@ -3,11 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const STATIC = new URL("../../../serve_app/console/static/", import.meta.url);
+import { STATIC } from "./page_document.mjs";
+
 const load = (name) => import(new URL(name, STATIC));
 
-globalThis.document = { baseURI: "http://127.0.0.1/" };
-globalThis.sessionStorage = { getItem: () => null };
 const stored = new Map();
 globalThis.localStorage = {
   getItem: (name) => stored.get(name) ?? null,
@@ -20,6 +19,8 @@ globalThis.localStorage = {
 };
 
 const answers = await load("answer.js");
+const compare = await load("compare.js");
+const dom = await load("dom.js");
 const conversations = await load("conversation.js");
 const format = await load("format.js");
 const store = await load("store.js");
@@ -138,6 +139,27 @@ test("control characters and overrides become visible, everything else stays", (
   assert.equal(format.visible("a\n\tb<script>שלום😀"), "a\n\tb<script>שלום😀");
 });
 
+test("what hides or reorders text is seen, and joiners stay", () => {
+  for (const code of [0x2066, 0x2067, 0x2069, 0x200e, 0x200f, 0x061c, 0x200b, 0xad, 0xfeff, 0x2028, 0x2029, 0x2060]) {
+    const name = code.toString(16).toUpperCase().padStart(4, "0");
+    assert.equal(format.visible(`a${String.fromCodePoint(code)}b`), `a⟨U+${name}⟩b`);
+  }
+  assert.equal(format.visible("a\u{e0041}\u{e007f}"), "a⟨U+E0041⟩⟨U+E007F⟩");
+  assert.equal(format.visible("👩\u200d💻 نمی\u200cخواهم"), "👩\u200d💻 نمی\u200cخواهم");
+});
+
+test("every text that enters the page is made visible, and so is what is read of an element", () => {
+  const node = dom.element(
+    "button",
+    { title: "a\u202eb", "aria-label": "c\u2066", "data-focus": "d\u2066" },
+    "e\u200bf",
+  );
+  assert.equal(node.textContent, "e⟨U+200B⟩f");
+  assert.deepEqual(node.attributes, { title: "a⟨U+202E⟩b", "aria-label": "c⟨U+2066⟩", "data-focus": "d\u2066" });
+  dom.show(node, "g\u202e");
+  assert.equal(node.textContent, "g⟨U+202E⟩");
+});
+
 test("numbers that are not known are a dash", () => {
   for (const none of [null, undefined, NaN, Infinity]) assert.equal(format.number(none), "–");
   assert.equal(format.percent(null), "–");
@@ -155,4 +177,113 @@ test("the oldest conversations make room for the newest", () => {
   assert.equal(store.conversation("e").text, text);
   store.remove("e");
   assert.equal(store.conversation("e"), null);
+});
+
+test("one conversation that does not fit costs no other, and is said not to be kept", () => {
+  const before = store.conversations();
+  assert.equal(before.length, 2);
+  assert.equal(store.keep({ id: "huge", title: "huge", text: "x".repeat(250_000) }), false);
+  assert.deepEqual(store.conversations(), before);
+  for (const { id } of before) assert.equal(store.conversation(id).text.length, 60_000);
+  assert.equal(store.conversation("huge"), null);
+  assert.equal(store.keep({ id: "f", title: "f", text: "x".repeat(1000) }), true);
+  assert.equal(store.keep({ id: "c", title: "c", text: "x".repeat(250_000) }), false); // what was kept of it stays
+  assert.equal(store.conversation("c").text.length, 60_000);
+});
+
+test("what only fits alone is kept, with an index that names nothing else", () => {
+  assert.equal(store.keep({ id: "g", title: "g", text: "x".repeat(199_500) }), true);
+  assert.deepEqual(
+    store.conversations().map((one) => one.id),
+    ["g"],
+  );
+  assert.equal(store.conversation("c"), null);
+});
+
+/** What is said of this answer, how many times, and what was asked for it, where it comes again in these chunks. */
+async function proof(answer, chunks, detokenize) {
+  const asked = [];
+  globalThis.fetch = async (url, { body }) => {
+    asked.push([new URL(url).pathname, JSON.parse(body)]);
+    return url.pathname === "/detokenize" ? detokenize() : streamed(...chunks);
+  };
+  const node = document.createElement("p");
+  const replace = node.replaceChildren.bind(node);
+  let times = 0;
+  node.replaceChildren = (...children) => {
+    times += 1;
+    replace(...children);
+  };
+  await compare.prove(answer, node, undefined);
+  return { words: node.textContent, asked, times };
+}
+
+/** An answer that was stopped when these had come. */
+async function stopped(chunks) {
+  const answer = await answered(chunks);
+  return Object.assign(answer, { error: "stopped", body: { ...answer.body, speculation: {} } });
+}
+
+test("a stopped answer is held to as many tokens as it has", async () => {
+  const { words, asked } = await proof(await stopped(RUNS.slice(0, 3)), [
+    ...RUNS.slice(0, 2),
+    chunk(
+      [2, 3, 4],
+      { proposed: 0, accepted: 0, accepted_characters: 0, source: null, task: null, pass: 1 },
+      { content: "B" },
+      "length",
+    ),
+  ]);
+  assert.match(words, /^4 of 4 tokens equal/);
+  assert.deepEqual(
+    asked.map(([path, { max_tokens, speculation }]) => [path, max_tokens, speculation]),
+    [["/v1/chat/completions", 4, { enabled: false }]],
+  );
+});
+
+test("an answer of which nothing came is not compared", async () => {
+  const { words, asked } = await proof(await stopped(RUNS.slice(0, 1)), RUNS);
+  assert.equal(words, "There are no tokens to compare.");
+  assert.deepEqual(asked, []);
+});
+
+test("a token that differs is told, by its id where its text is not", async () => {
+  const spelled = async () => new Response(JSON.stringify({ prompt: "\u202ea" }));
+  const other = [
+    ...RUNS.slice(0, 2),
+    chunk(
+      [2, 9],
+      { proposed: 0, accepted: 0, accepted_characters: 0, source: null, task: null, pass: 1 },
+      { content: "B" },
+      "length",
+    ),
+  ];
+  const answer = await answered(RUNS);
+  answer.body.speculation = {};
+  const refused = async () => new Response("", { status: 503 });
+  assert.match((await proof(answer, other, refused)).words, /^Token 3 differs: id 3 with speculation, id 9 without/);
+  assert.match((await proof(answer, other, spelled)).words, /^Token 3 differs: "⟨U\+202E⟩a" with/);
+});
+
+test("an answer that was refused is no message of the next request", () => {
+  const conversation = conversations.emptyConversation();
+  const add = (parent, fields) => conversations.addTurn(conversation, parent, fields).id;
+  const answer = (fields) => ({ role: "assistant", answer: { ...answers.emptyAnswer({}), ...fields } });
+  const first = add(conversations.ROOT, { role: "user", text: "one" });
+  const refused = add(first, answer({ error: "no room" }));
+  const second = add(refused, { role: "user", text: "two" });
+  const broken = add(second, answer({ error: "stopped", runs: [{ content: "par", reasoning: "" }] }));
+  const third = add(broken, { role: "user", text: "three" });
+  assert.deepEqual(
+    conversations.messagesTo(conversation, conversation.turns[third]).map(({ content }) => content),
+    ["one", "two", "par", "three"],
+  );
+});
+
+test("the progress of a proof is said once a second at most", async () => {
+  const answer = await answered(RUNS);
+  answer.body.speculation = {};
+  const { words, times } = await proof(answer, RUNS);
+  assert.match(words, /^6 of 6 tokens equal/);
+  assert.equal(times, 3); // that it is asked, the first token, the verdict
 });

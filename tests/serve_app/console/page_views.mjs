@@ -3,49 +3,7 @@
 
 import { readFileSync } from "node:fs";
 
-const STATIC = new URL("../../../serve_app/console/static/", import.meta.url);
-
-class Node {
-  constructor(tag) {
-    Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, classList: { add() {}, toggle() {} } });
-  }
-  append(...children) {
-    this.children.push(...children);
-  }
-  replaceChildren(...children) {
-    this.children = children;
-  }
-  setAttribute(name, value) {
-    this.attributes[name] = String(value);
-  }
-  addEventListener() {}
-  querySelectorAll() {
-    return [];
-  }
-  querySelector() {
-    return null;
-  }
-  contains() {
-    return false;
-  }
-  set textContent(text) {
-    this.children = [text];
-  }
-  get textContent() {
-    return this.children.map((child) => (child instanceof Node ? child.textContent : child)).join(" ");
-  }
-  get values() {
-    return [...Object.values(this.attributes), ...this.children.flatMap((child) => child.values ?? [])];
-  }
-}
-
-globalThis.Node = Node;
-globalThis.getSelection = () => ({ isCollapsed: true });
-globalThis.document = {
-  createElement: (tag) => new Node(tag),
-  createElementNS: (_, tag) => new Node(tag),
-  addEventListener() {},
-};
+import { STATIC } from "./page_document.mjs";
 
 /** Only names that are there may be read, however deep; dictionaries of tasks and the like may lack some. */
 function strict(value, path = "status") {

@@ -101,6 +101,12 @@ def test_modules_parse_no_text(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_text_enters_the_page_through_one_module(path: Path) -> None:
+    """The one that makes its hidden characters visible."""
+    assert not re.search(r"\b(textContent|innerText|nodeValue) [+?|]*= |createTextNode", path.read_text())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_modules_import_what_there_is(path: Path) -> None:
     for names, whole, module in NAMED.findall(path.read_text()):
         exported = set(EXPORT.findall((STATIC / module).read_text()))
@@ -143,10 +149,10 @@ def test_modules_are_javascript(path: Path) -> None:
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-def test_modules_count_as_they_should() -> None:
+@pytest.mark.parametrize("name", ["page_modules.mjs", "page_actions.mjs"])
+def test_modules_do_as_they_should(name: str) -> None:
     """What needs no browser of them, in JavaScript."""
-    tests = Path(__file__).with_name("page_modules.mjs")
-    command = [str(NODE), "--test", str(tests)]
+    command = [str(NODE), "--test", str(Path(__file__).with_name(name))]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 0, ended.stdout
     assert re.search(r"pass [1-9]", ended.stdout)
