@@ -34,6 +34,7 @@ from tests.bench.hosts.ssh import COMMANDS, make_key, start_sshd
 from tests.eventually import eventually
 
 SHIPPED = ROOT / "serve_app" / "own-machines.yaml"
+LONGEST = 300  # characters of a line; `ray stop` prints the command line of every process
 MINE = "~/own-machines.yaml"
 SHARED = Path("/mnt")  # of all hosts, as if it were NFS
 SERVICE = f"""
@@ -157,7 +158,8 @@ class Operator:
     def _tidy(self, output: str) -> str:
         """What a terminal shows in the end, without noise."""
         lines = (_INVISIBLE.sub("", line).rstrip("\r").rpartition("\r")[2].rstrip() for line in output.split("\n"))
-        text = "\n".join(line for line in lines if not _NOISE.match(line)).strip("\n")
+        told = (line if len(line) <= LONGEST else f"{line[:LONGEST]} ..." for line in lines if not _NOISE.match(line))
+        text = "\n".join(told).strip("\n")
         return re.sub(r"(?m)^(.*\n)\1+", r"\1", text)  # a picture that was shown again, or nothing
 
 
