@@ -137,8 +137,8 @@ def open_spans(part: str) -> Spans:
     try:
         return _opened(part)
     except Exception as error:  # noqa: BLE001 - an exporter raises whatever it likes
-        told = str(error) if isinstance(error, ConfigError) else "it refuses a variable OTEL_*"  # which may be a secret
-        logger.error("no spans: %s: %s", type(error).__name__, told)
+        reason = str(error) if isinstance(error, ConfigError) else "a variable OTEL_* is refused"  # it may be a secret
+        logger.error("no spans: %s: %s", type(error).__name__, reason)
         return Spans()
 
 
