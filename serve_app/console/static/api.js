@@ -1,6 +1,7 @@
 // Requests to the service that served this page. The key goes into a header, and is kept for this tab alone.
 
 const KEY = "taskspec.key";
+const LATE = 10000; // milliseconds for the service to tell its model
 const wanting = new Set();
 
 export const key = {
@@ -24,7 +25,7 @@ export async function model(anew = false) {
 }
 
 async function askForModel() {
-  const { data } = await json("v1/models");
+  const { data } = await json("v1/models", undefined, AbortSignal.timeout(LATE));
   served = data.find((card) => card.root === card.id) ?? data[0];
   return served;
 }

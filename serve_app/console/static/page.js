@@ -6,6 +6,7 @@ import { StatusFeed } from "./status.js";
 import { load, save } from "./store.js";
 
 const FIRST = "playground";
+const AGAIN = 3000; // milliseconds until a service that did not answer is asked again
 const VIEWS = {
   playground: ["Playground", () => import("./playground.js").then((module) => new module.Playground())],
   drafts: ["Drafts", (feed) => import("./drafts.js").then((module) => new module.Drafts(feed))],
@@ -122,10 +123,13 @@ function askForKey() {
 function start() {
   const feed = new StatusFeed();
   const views = new Views(feed);
-  const name = () =>
+  const name = (late = false) =>
     model(true).then(
-      (card) => show(at("model"), card.id),
-      () => {},
+      (card) => {
+        show(at("model"), card.id);
+        if (late) views.current?.enter();
+      },
+      (error) => error.status !== 401 && setTimeout(name, AGAIN, true), // a key that is entered asks again
     );
   show(at("controls"), feed.node, themePicker(), button("Key", askForKey));
   onKeyWanted(askForKey);
