@@ -10,7 +10,6 @@ import time
 
 import ray
 from ray.exceptions import RayError
-from ray.serve.schema import ServeInstanceDetails
 
 from core.errors import TaskSpecError
 from serve_app import ray_private
@@ -41,13 +40,12 @@ def drain(seconds: float) -> None:
 
 def serving_on(node: str) -> list[str]:
     """What Serve runs on a node, in words."""
-    controller = ray_private.controller()
-    if controller is None:
-        return []
     try:
-        details = ServeInstanceDetails(**ray.get(controller.get_serve_instance_details.remote(), timeout=PATIENCE))
+        details = ray_private.serve_details(PATIENCE)
     except RayError as error:  # it is started again, as the node may have been the one that it was on
         return [f"what Serve does not tell ({type(error).__name__})"]
+    if details is None:
+        return []
     replicas = [
         replica.replica_id
         for application in details.applications.values()

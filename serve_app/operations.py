@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.serve.config import ProxyLocation
-from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetails, ServeInstanceDetails
+from ray.serve.schema import ApplicationDetails, DeploymentDetails, ReplicaDetails
 
 from core.errors import ConfigError, TaskSpecError
 from serve_app import ray_private
@@ -168,17 +168,11 @@ def _scalable(parts: Mapping[str, ServicePart], name: str, replicas: int) -> Ser
 
 def _applications() -> dict[str, ApplicationDetails]:
     """What runs on Serve, if it runs."""
-    controller = ray_private.controller()
-    if controller is None:
-        return {}
     try:
-        details = ray.get(controller.get_serve_instance_details.remote(), timeout=PATIENCE)
+        details = ray_private.serve_details(PATIENCE)
     except GetTimeoutError as error:
         raise NoService(f"Serve has not told in {PATIENCE:g} s what runs; try again") from error
-    for application in details["applications"].values():
-        for deployment in application["deployments"].values():  # nobody asks for this, and checking it takes 20 ms
-            deployment["deployment_config"].pop("request_router_config", None)
-    return dict(ServeInstanceDetails(**details).applications)
+    return {} if details is None else dict(details.applications)
 
 
 def _core_parts(core: ApplicationDetails) -> list[ServicePart]:

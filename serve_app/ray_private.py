@@ -169,6 +169,21 @@ def controller() -> Any:
         return None
 
 
+def serve_details(timeout: float) -> Any:
+    """What Serve runs, a `ServeInstanceDetails`; None if Serve does not run. Raises `RayError`."""
+    import ray
+    from ray.serve.schema import ServeInstanceDetails
+
+    actor = controller()
+    if actor is None:
+        return None
+    details = ray.get(actor.get_serve_instance_details.remote(), timeout=timeout)
+    for application in details["applications"].values():
+        for deployment in application["deployments"].values():  # nobody asks for this, and checking it takes 20 ms
+            deployment["deployment_config"].pop("request_router_config", None)
+    return ServeInstanceDetails(**details)
+
+
 def set_deployment_replicas(application: str, deployment: str, replicas: int) -> None:
     """The REST API can do this, but a cluster has it only with a dashboard."""
     import ray

@@ -20,6 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,16 @@ def most_frequent(counts: Mapping[int, int], size: int, always: Iterable[int] = 
         raise ConfigError(f"a draft vocabulary of {size} ids has no room for the {len(required)} that it must have")
     others = sorted((-count, token) for token, count in counts.items() if count > 0 and token not in required)
     return sorted([*required, *(token for _, token in others[: size - len(required)])])
+
+
+def filled_up(counts: Mapping[int, int], size: int, num_valid: int, always: Iterable[int] = ()) -> list[int]:
+    """`size` of the first `num_valid` ids: the `most_frequent` ones, then the lowest.
+
+    A byte-pair vocabulary is numbered by rank, so the lowest are likely elsewhere.
+    """
+    frequent = set(most_frequent(counts, min(size, num_valid), always))
+    others = (token for token in range(num_valid) if token not in frequent)
+    return sorted([*frequent, *islice(others, size - len(frequent))])
 
 
 def _num_rows(directory: Path) -> int | None:

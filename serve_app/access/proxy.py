@@ -23,11 +23,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from serve_app.access.request_ids import HEADER, number
 from serve_app.api.error_forms import error_response
 from serve_app.http.errors import FULL, QUEUE
+from serve_app.http.handled import API
 from serve_app.http.service import Overloaded, full_queue
 
 CALLBACK = f"{__name__}:middlewares"
 ROUTES = "/-/routes"
-API = "/v1/"
 REPEATED_FOR = 0.25  # seconds in which a full ingress is not asked again; most queues have work for longer
 NOBODY = "no replica of the ingress answered this request: it has died, or none runs; send the request again"
 HEADER_BYTES_READ = 1 << 17  # twice what the ingress takes, so that it refuses most in its own words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+API = "/v1/"  # paths of the protocols begin so
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 OTHER = "other"  # method: a client may send any text as one
 GONE = 499  # status: the client has left before there was an answer

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from serve_app.http.handled import GONE, NO_KEY, Handled
+from serve_app.http.handled import API, GONE, NO_KEY, Handled
 from serve_app.http.minute_counts import MinuteCounts, Minutes
-
-API = "/v1/"
 
 Outcome = Literal["answered", "refused", "failed", "gone"]
 Client = str | None

@@ -18,7 +18,6 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ from core.distill.alignment import AlignmentRecipe, TrainingStep, align
 from core.distill.draft_making import evenly, make_from_layers
 from core.model.causal_lm import load_draft_model
 from core.model.config import ModelConfig
-from core.model.draft_vocabulary import most_frequent
+from core.model.draft_vocabulary import filled_up
 from core.model_names import hub_id, locate
 from core.replay.replay import NUM_SPECULATIVE_TOKENS, AcceptanceCounts, Terms, score_draft
 from core.text.tokenizer import load_tokenizer
@@ -100,12 +99,10 @@ class Curve:
         )
 
     def _ids(self, learned: Sequence[int]) -> list[int]:
-        """Those that the answers use most, then the lowest: a byte-pair vocabulary is numbered by rank."""
+        """Those that the answers use most, then the lowest, as in `taskspec draft make`."""
         counts = Counter(token for number in learned for token in self._train[number].output_ids)
-        size = min(self._chosen.vocabulary, self._terms.num_valid)
-        frequent = set(most_frequent(counts, size, load_tokenizer(self._target).eos_ids))
-        others = (token for token in range(self._terms.num_valid) if token not in frequent)
-        return sorted([*frequent, *islice(others, size - len(frequent))])
+        size, num_valid = min(self._chosen.vocabulary, self._terms.num_valid), self._terms.num_valid
+        return filled_up(counts, size, num_valid, load_tokenizer(self._target).eos_ids)
 
 
 class Point(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -24,7 +23,7 @@ from core.distill.draft_making import evenly, make_from_layers, make_narrow
 from core.errors import ConfigError
 from core.model.base import Model
 from core.model.config import ModelConfig
-from core.model.draft_vocabulary import DraftVocabulary, most_frequent
+from core.model.draft_vocabulary import DraftVocabulary, filled_up
 from core.model_names import hub_id, locate
 from core.replay.replay import AcceptanceCounts, score_draft, total
 from core.replay.speed import DraftCosts, draft_shape
@@ -176,11 +175,8 @@ class DraftMaker:
             make_narrow(self._target, name, shape.layers, shape.width, ids, destination)
 
     def _ids(self, size: int) -> list[int]:
-        """Those that the answers use most, then the lowest: a byte-pair vocabulary is numbered by rank."""
-        ends = target_tokenizer(self._config).eos_ids
-        frequent = set(most_frequent(self._counts, min(size, self._terms.num_valid), ends))
-        others = (token for token in range(self._terms.num_valid) if token not in frequent)
-        return sorted([*frequent, *islice(others, size - len(frequent))])
+        """Those that the answers use most, then the lowest."""
+        return filled_up(self._counts, size, self._terms.num_valid, target_tokenizer(self._config).eos_ids)
 
     def _promises(self, shape: Shape, sizes: Sequence[int]) -> list[Promise]:
         """Of a trained shape, with its head cut to each of these sizes."""

@@ -139,7 +139,7 @@ class Answers:
                         if run.run.finish_reason is not None:
                             self._finish(answer, run.choice)
                         yield run
-            except Exception:
+            except Exception:  # whatever it is: it goes on, and metrics tell it from a client that has left
                 answer.failed = True
                 raise
             finally:

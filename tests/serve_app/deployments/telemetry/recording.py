@@ -11,6 +11,15 @@ from ray.util.metrics import Metric
 Recorded = dict[tuple[str, ...], list[float]]  # by the name of a metric and the values of its tags, in their order
 
 
+class Clock:
+    """Of a ledger; a test moves it."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def recorded_values(monkeypatch: pytest.MonkeyPatch, prefix: str) -> Recorded:
     """Every value from now on, by names without the prefix, and by tags beside those that metrics have by default."""
     found: Recorded = defaultdict(list)

@@ -18,14 +18,7 @@ from serve_app.deployments.telemetry.answer_metrics import (
 )
 from serve_app.http.ledger import AnswerLedger
 from serve_app.http.service import ChoiceRun
-from tests.serve_app.deployments.telemetry.recording import Recorded, recorded_values
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.serve_app.deployments.telemetry.recording import Clock, Recorded, recorded_values
 
 
 @pytest.fixture

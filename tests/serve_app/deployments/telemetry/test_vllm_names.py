@@ -22,19 +22,12 @@ from serve_app.deployments.telemetry.vllm_names import (
 )
 from serve_app.http.ledger import AnswerLedger
 from serve_app.http.service import ChoiceRun
-from tests.serve_app.deployments.telemetry.recording import Recorded, recorded_values
+from tests.serve_app.deployments.telemetry.recording import Clock, Recorded, recorded_values
 
 BOARD = Path(ray.__file__).parent / "dashboard/modules/metrics/dashboards/serve_llm_dashboard_panels.py"
 # What Ray's board shows of parts that this service does not have: other caches, their transfers, and a swap space.
 NOT_HERE = re.compile("(nixl|kv_offload|external_prefix_cache)_.*|num_requests_swapped")
 GAUGES = {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"}
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
