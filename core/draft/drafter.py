@@ -47,6 +47,9 @@ class Drafter(EngineThread):
         """What the engine and the wire have counted, with the `sessions` and `pages` held now."""
         return self.call(lambda: self._engine.counts + self._wire.counts + self._engine.gauges())
 
+    def _begin(self) -> None:
+        self._engine.warm_up()
+
     def _open(self, opened: OpenSession, on_close: Callable[[], object]) -> None:
         self._over(opened.session)  # a caller that was lost may never close what it opened
         peers = self._wire.peers()

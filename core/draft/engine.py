@@ -57,6 +57,10 @@ class DraftEngine:
         self._sessions: dict[int, DraftSession] = {}
         self._numbers = count(-1, -1)  # of branches in the model; sessions count upwards
 
+    def warm_up(self) -> None:
+        """Make the first proposal as fast as any; before the first session."""
+        self._pass.warm_up()
+
     def gauges(self) -> Counter[str]:
         """Sessions and pages held now.
 

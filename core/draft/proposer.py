@@ -10,11 +10,13 @@ from core.draft.line import Line
 from core.draft.session import DraftSession
 from core.draft.token_confidence import Confidence
 from core.model.base import Model, Rows, drawable_ids
-from core.model.draft_tokens import draft_tokens
+from core.model.draft_tokens import StopRule, draft_tokens
 from core.sampling.gumbel import gumbel, keys, num_ids
 from core.sampling.sampler import GeneratedCounts, Sampling, score
 
 NOISE_ROWS = 8  # made at once: a single row costs twice as much
+_WARM_LINES = (1, 4, 8, 16, 32)  # that the first passes have: a GPU pads passes to few numbers of rows
+_WARM_TURNS = 4  # of each, after which passes are replayed (`core.model.torch.graphs`)
 
 
 class LineRows(NamedTuple):
@@ -57,6 +59,22 @@ class Proposer:
         elif all(part.unwarped for part in parts):
             return PassResult(len(parts), self._many(parts))
         return PassResult(len(parts), self._single(parts))
+
+    def warm_up(self) -> None:
+        """Draw for nobody what a GPU would compile, load and record while the first verifiers wait."""
+        if not self._model.loops:
+            return
+        for lines in _WARM_LINES:
+            numbers = range(-1, -1 - min(lines, self._model.num_free_pages), -1)
+            places = [(0, 0, number) for number in range(2 * len(numbers))]
+            noise = gumbel(namespace(self._model.device).asarray(keys(places), device=self._model.device), self._ids)
+            for _ in range(_WARM_TURNS):
+                for number in numbers:
+                    self._model.open(number)
+                batch, never = [Rows(number, [0], 1) for number in numbers], StopRule.never(len(numbers))
+                self._model.draw(batch, 2, num_ids(self._ids), noise.reshape(2, len(numbers), -1), never)
+                for number in numbers:
+                    self._model.close(number)
 
     def _single(self, parts: Sequence[LineRows]) -> int:
         logits = self._model.forward([part.rows for part in parts])

@@ -26,11 +26,15 @@ class Smoothed:
 
 
 class DraftLatency:
-    """Latency as a trip plus an equal time for every token, one extra for catching up; `known` after one proposal."""
+    """Latency as a trip plus an equal time for every token, one extra for catching up; `known` after one proposal.
+
+    A draft that drafts ahead may be at it when it is asked, and answers later. So the trip has an estimate for drafts
+    with lookahead and one for those without.
+    """
 
     def __init__(self) -> None:
         self.known = False
-        self._trip = Smoothed(TRIP)
+        self._trips = {lookahead: Smoothed(TRIP) for lookahead in (True, False)}
         self._deviation = Smoothed(TRIP / 2)
         self._missed = Decayed(MEMORY, _MISSED, _MISSED_WEIGHT)  # of proposals drafted ahead: no branch was it
         self._tokens = self._seconds = self._weight = 0.0
@@ -43,9 +47,10 @@ class DraftLatency:
         if lookahead:
             self._missed.observe(1.0)
         if waited is not None:
-            self._deviation.observe(abs(waited - self.expected(tokens)))
-            drafting = max(0.0, waited - self._trip.mean) if drafting is None else min(drafting, waited)
-            self._trip.observe(waited - drafting)
+            trip = self._trips[lookahead]
+            self._deviation.observe(abs(waited - self.expected(tokens, lookahead=lookahead)))
+            drafting = max(0.0, waited - trip.mean) if drafting is None else min(drafting, waited)
+            trip.observe(waited - drafting)
         if drafting is not None:
             self._forget_drafting(1.0 - 1.0 / MEMORY)
             self._weight += 1.0
@@ -67,9 +72,9 @@ class DraftLatency:
         """Seconds of one more token."""
         return self._seconds / self._tokens if self._weight else 0.0
 
-    def expected(self, tokens: float) -> float:
+    def expected(self, tokens: float, *, lookahead: bool = False) -> float:
         """Seconds until a proposal of `tokens` that is no branch hit; 0 before any was seen."""
-        return self._trip.mean + self.per_token * (tokens + 1) if self.known else 0.0
+        return self._trips[lookahead].mean + self.per_token * (tokens + 1) if self.known else 0.0
 
     def mean(self, tokens: float, *, lookahead: bool) -> float:
         """Seconds that a pass waits for such a proposal on average, nothing for branch hits, for plans.
@@ -79,11 +84,11 @@ class DraftLatency:
         if not self._weight:
             return 0.0
         drafting = self.per_token * (tokens + 1) / (1.0 + PRIOR_WEIGHT / self._weight**2)
-        return (self._missed.share if lookahead else 1.0) * (self._trip.mean + drafting)
+        return (self._missed.share if lookahead else 1.0) * (self._trips[lookahead].mean + drafting)
 
-    def latest(self, tokens: float) -> float:
+    def latest(self, tokens: float, *, lookahead: bool = False) -> float:
         """Seconds by which even a slow proposal has arrived."""
-        return self.expected(tokens) + 4 * self._deviation.mean
+        return self.expected(tokens, lookahead=lookahead) + 4 * self._deviation.mean
 
     def _forget_drafting(self, keep: float) -> None:
         self._weight *= keep

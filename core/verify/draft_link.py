@@ -60,7 +60,9 @@ class Requests:
         seconds, num_tokens = now - request.sent_at, len(message.tokens)
         # A draft may say anything, and passes would wait as long as it says.
         drafting = min(message.took, seconds) if message.took is not None and message.took >= 0.0 else None
-        in_vain = request.waited if request.waited > self._latency.expected(num_tokens) else None
+        in_vain = (
+            request.waited if request.waited > self._latency.expected(num_tokens, lookahead=request.lookahead) else None
+        )
         waiting = seconds if waited else in_vain
         self._latency.observe(num_tokens, drafting, waiting, lookahead=request.lookahead)
         return True
@@ -81,7 +83,9 @@ class Requests:
         if request is None or not latency.known or self._misses >= MAX_MISSES or self._last_is_missed:
             return 0.0
         request.waited = elapsed = now - request.sent_at
-        for moment in (latency.expected(likely), latency.expected(limit), latency.latest(limit)):
+        ahead = request.lookahead
+        moments = (latency.expected(likely, lookahead=ahead), latency.expected(limit, lookahead=ahead))
+        for moment in (*moments, latency.latest(limit, lookahead=ahead)):
             if moment - elapsed > _INSTANT:
                 return moment - elapsed
         self._last_is_missed = True

@@ -27,10 +27,8 @@ from rich.progress import Progress
 
 from core.model.base import Rows
 from core.model.causal_lm import load_model
-from core.model.config import ModelConfig
 from core.model.draft_tokens import StopRule
 from core.model.invariance import differing
-from core.model.torch.flash import installed
 from core.target import TargetModel, load_target
 from core.verify.engine import VerifyConfig
 from tests.bench import decode, machine, numerics, step
@@ -71,9 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     save(chosen, "passes", text, found, device_name=name)
     _free()
     both = numerics.measure(directory, chosen.turns, WARM_UP, TOKENS, chosen.device)
-    attention = _fast_attention(directory, chosen.device)
-    text = f"{numerics.table(both)}\n\nAttention of fast numerics: {attention}.\n\n{on}"
-    save(chosen, "numerics", text, numerics.as_json(both) | {"fast_attention": attention}, device_name=name)
+    save(chosen, "numerics", f"{numerics.table(both)}\n\n{on}", numerics.as_json(both), device_name=name)
     _free()
     places = _decoded(directory, chosen)
     text, found = f"{decode.table(places)}\n\n{on}", {"places": decode.as_json(places)}
@@ -84,12 +80,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     decode.check(places)
     if both.differing[numerics.EXACT].differing:
         raise SystemExit(f"exact numerics do not hold on {name}: {both.differing[numerics.EXACT]}")
-
-
-def _fast_attention(directory: Path, device: str) -> str:
-    """Whose kernels models with fast numerics attend by."""
-    found = installed(ModelConfig.load(directory), torch.bfloat16, torch.device(device))
-    return "own tiles" if found is None else f"FlashAttention ({found})"
 
 
 def _free() -> None:

@@ -1,4 +1,4 @@
-"""Exact attention over paged keys and values: tiles of fixed shape make a row's bits a function of its position only.
+"""Exact attention over pages on CPUs: tiles of fixed shape make a row's bits a function of its position only.
 
 A tile is the `TILE` positions that start at a multiple of `TILE`. A row sits in its tile at `position % TILE`; empty
 places are padding. A tile attends over whole pages, as many as `padded_pages` gives for its position. Keys after the
@@ -50,9 +50,6 @@ class Tiles(NamedTuple):
         output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         by_place = output.view(-1, kv_heads, TILE, heads // kv_heads, head_dim).transpose(1, 2)
         return by_place.reshape(-1, heads * head_dim).index_select(0, self.place_of_row)
-
-    def constants(self) -> tuple[int, ...]:
-        return ()
 
     def tensors(self) -> Iterator[torch.Tensor]:
         yield from (self.row_of_place, self.place_of_row)

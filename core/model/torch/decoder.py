@@ -1,10 +1,10 @@
 """The decoder in torch: runs passes on GPUs, or on CPUs without compiled kernels.
 
-A row's bits are its own: linear layers are probed for kernels with independent rows (linear.py), attention is laid into
-tiles that depend on the position only (attention.py), and everything else works row by row. On a GPU with fast numerics
-attention may use FlashAttention instead (flash.py). Passes are padded to row counts that the linear layers prefer. On a
-GPU small passes are replayed from recordings (graphs.py), and padded so that few recordings suffice. The tokens that a
-draft draws one after another are one recording.
+A row's bits are its own: linear layers are probed for kernels with independent rows (linear.py), attention goes over a
+session's pages in an order that depends on the position only (on CPUs attention.py, on GPUs paged.py), and everything
+else works row by row. Passes are padded to row counts that the linear layers prefer. On a GPU small passes are replayed
+from recordings (graphs.py), and padded so that few recordings suffice. A draft draws tokens one after another without
+waiting for the device: each pass reads what the one before it drew there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from core.model.pages import PAGE_SIZE, PageCopy, Span
 from core.model.tensor_views import as_tensor
 from core.model.tensors import LayerTensors, Matrix, Tensors
 from core.model.torch.attention import TileLayouts
-from core.model.torch.flash import PageTableLayouts, installed
-from core.model.torch.graphs import Graphs, Passes, Recorder, Run, cuda_recorder
+from core.model.torch.graphs import Graphs, Pass, Recorder, Run, cuda_recorder
 from core.model.torch.linear import Linear, padded
 from core.model.torch.plan import Layouts, Plan, Planner
 from core.model.torch.transformer import Layer, Transformer, by_rows
@@ -35,8 +34,8 @@ class TorchDecoder:
     """Computes in the dtype of its weights; `cache` is [layers, 2 * kv heads, num_pages + 1, PAGE_SIZE * head_dim].
 
     The last page is a spare one, for padding rows. With `record` passes are replayed, and `draw` draws all tokens of a
-    proposal at once; without it the decoder does not draw. With `flash` attention reads pages in place, and a row's
-    bits may depend on other rows.
+    proposal at once; without it the decoder does not draw. `layouts` say how attention reads the pages, by default in
+    tiles.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class TorchDecoder:
         head: Linear,
         num_pages: int,
         record: Recorder | None = None,
-        flash: bool = False,
+        layouts: Layouts | None = None,
         head_ids: torch.Tensor | None = None,
     ) -> None:
         self.draws = self.loops = record is not None
@@ -59,7 +58,7 @@ class TorchDecoder:
         self._softcap = config.logit_softcap
         self._transformer = transformer
         self._head = head
-        layouts = PageTableLayouts(num_pages) if flash else _tiles(config, self._cache)
+        layouts = layouts or _tiles(config, self._cache)
         self._planner = Planner(layouts, num_pages, self.device, replayed=record is not None)
         self._run: Run = self._launch if record is None else Graphs(self._launch, record)
         self._row_step = 1 if record is None else _ROW_STEP
@@ -77,9 +76,8 @@ class TorchDecoder:
         transformer = Transformer(config, there(tensors.embedding), layers, there(tensors.norm))
         head, ids = _linear(tensors.head, there, exact=options.exact), tensors.head_ids
         on_gpu = options.device.type == "cuda"
-        flash = on_gpu and not options.exact and installed(config, transformer.dtype, options.device) is not None
-        record = cuda_recorder() if on_gpu else None
-        return cls(config, transformer, head, options.num_pages, record, flash, None if ids is None else there(ids))
+        record, layouts = (cuda_recorder(), _blocks(config)) if on_gpu else (None, None)
+        return cls(config, transformer, head, options.num_pages, record, layouts, None if ids is None else there(ids))
 
     @torch.inference_mode()
     def copy_pages(self, copies: Sequence[PageCopy]) -> None:
@@ -92,8 +90,7 @@ class TorchDecoder:
         if not logit_rows:
             self._transformer(plan, self._cache)
             return torch.empty(0, self._num_logits, device=self.device)
-        padding = [logit_rows[-1]] * (self._stepped(padded(count, self._head.sizes)) - count)
-        return self._run(Passes([plan], self._tensor([*logit_rows, *padding])))[:count].float()
+        return self._run(Pass(plan, self._logit_rows(logit_rows)))[:count].float()
 
     @torch.inference_mode()
     def draw(
@@ -112,26 +109,30 @@ class TorchDecoder:
                 for row, span in enumerate(spans)
             ]
             plans.append(self._plan([0] * len(spans), later))
-        ends = [span.first_row + span.length - 1 for span in spans]
-        if noise is None:
-            noise = torch.zeros(steps, len(spans), num_ids, device=self.device)
-        tokens_drawn = draft_tokens(self._run(Passes(plans, self._tensor(ends), noise)).flatten(0, 1), self.head_ids)
+        noises: Sequence[torch.Tensor | None] = [None] * steps if noise is None else noise.unbind()
+        last_rows = self._logit_rows([span.first_row + span.length - 1 for span in spans])
+        scores = [self._scores(Pass(plans[0], last_rows), len(spans), num_ids, noises[0])]
+        rows = self._logit_rows(range(len(spans)))
+        for plan, more in zip(plans[1:], noises[1:], strict=True):
+            following = plan._replace(tokens=self._drawn(scores[-1], len(plan.tokens)))
+            scores.append(self._scores(Pass(following, rows), len(spans), num_ids, more))
+        tokens_drawn = draft_tokens(torch.cat(scores), self.head_ids)
         return [tokens_drawn[index :: len(spans)] for index in range(len(spans))]
 
-    def _launch(self, passes: Passes) -> torch.Tensor:
-        """The logits of the asked rows of one pass, or the scores [passes, sessions, ids] of several."""
-        plan, *plans = passes.plans
-        logits = self._logits(self._transformer(plan, self._cache).index_select(0, passes.logit_rows))
-        if passes.noise is None:
-            return logits
-        scores = [_scored(logits, passes.noise[0])]
-        for plan, noise in zip(plans, passes.noise[1:], strict=True):
-            columns = scores[-1].argmax(-1)
-            ids = columns if self.head_ids is None else self.head_ids[columns]
-            tokens = F.pad(ids, (0, len(plan.tokens) - len(noise)))
-            hidden = self._transformer(plan._replace(tokens=tokens), self._cache)
-            scores.append(_scored(self._logits(hidden), noise))
-        return torch.stack(scores)
+    def _scores(self, asked: Pass, sessions: int, num_ids: int, noise: torch.Tensor | None) -> torch.Tensor:
+        """The logits of the first rows and ids that were asked for, with their noise: [sessions, ids]."""
+        logits = self._run(asked)[:sessions, :num_ids].float()
+        return logits if noise is None else logits + noise
+
+    def _drawn(self, scores: torch.Tensor, num_rows: int) -> torch.Tensor:
+        """The tokens of the highest scores, on the device, and padding rows."""
+        columns = scores.argmax(-1)
+        ids = columns if self.head_ids is None else self.head_ids[columns]
+        return F.pad(ids, (0, num_rows - len(ids)))
+
+    def _launch(self, asked: Pass) -> torch.Tensor:
+        """The logits of the asked rows."""
+        return self._logits(self._transformer(asked.plan, self._cache).index_select(0, asked.logit_rows))
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         logits, cap = self._head(hidden), self._softcap
@@ -143,14 +144,16 @@ class TorchDecoder:
     def _stepped(self, rows: int) -> int:
         return -(-rows // self._row_step) * self._row_step
 
-    def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self.device)
+    def _logit_rows(self, rows: Sequence[int]) -> torch.Tensor:
+        """The rows on the device, the last of them again as padding."""
+        padding = [rows[-1]] * (self._stepped(padded(len(rows), self._head.sizes)) - len(rows))
+        return torch.tensor([*rows, *padding], dtype=torch.int64, device=self.device)
 
 
-def _scored(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """The scores of as many rows and ids as `noise` has."""
-    rows, ids = noise.shape
-    return logits[:rows, :ids].float() + noise
+def _blocks(config: ModelConfig) -> Layouts:
+    from core.model.torch.paged import BlockLayouts  # whose compiler comes with torch for GPUs
+
+    return BlockLayouts(config.num_heads // config.num_kv_heads)
 
 
 def _tiles(config: ModelConfig, cache: torch.Tensor) -> Layouts:

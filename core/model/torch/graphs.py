@@ -7,7 +7,7 @@ arguments to the tensors that the recorded kernels read, and replays the graph.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,18 +24,14 @@ Recorder = Callable[[Callable[[], torch.Tensor]], Recorded]
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class Passes(NamedTuple):
-    """One pass and its `logit_rows`, or several passes, each fed with the tokens that the pass before drew.
+class Pass(NamedTuple):
+    """The plan of a pass, and the rows whose logits are asked for."""
 
-    `noise` [passes, sessions, ids] is for drawing; None for a single pass.
-    """
-
-    plans: Sequence[Plan]
+    plan: Plan
     logit_rows: torch.Tensor
-    noise: torch.Tensor | None = None
 
 
-Run = Callable[[Passes], torch.Tensor]
+Run = Callable[[Pass], torch.Tensor]
 
 
 class _Graph(NamedTuple):
@@ -55,27 +51,26 @@ class Graphs:
         self._met: Counter[Shapes] = Counter()
         self._graphs: OrderedDict[Shapes, _Graph] = OrderedDict()
 
-    def __call__(self, passes: Passes) -> torch.Tensor:
-        if passes.plans[0].tokens.shape[0] > MOST_ROWS:
-            return self._run(passes)
-        arguments = _arguments(passes)
-        constants = tuple(plan.layout.constants() for plan in passes.plans)
-        shapes = (*constants, *(tuple(tensor.shape) for tensor in arguments))
+    def __call__(self, asked: Pass) -> torch.Tensor:
+        if asked.plan.tokens.shape[0] > MOST_ROWS:
+            return self._run(asked)
+        arguments = _arguments(asked)
+        shapes = tuple(tuple(tensor.shape) for tensor in arguments)
         if shapes not in self._graphs:
             if len(self._met) > MOST_MET:
                 self._met.clear()
             self._met[shapes] += 1
             if self._met[shapes] <= SIGHTINGS:
-                return self._run(passes)
-            self._add(shapes, passes)
+                return self._run(asked)
+            self._add(shapes, asked)
         self._graphs.move_to_end(shapes)
         graph = self._graphs[shapes]
         torch._foreach_copy_(graph.arguments, arguments)  # one launch for all of them (private, used here only)
         graph.replay()
         return graph.result.clone()
 
-    def _add(self, shapes: Shapes, passes: Passes) -> None:
-        own = _with(passes, [tensor.clone() for tensor in _arguments(passes)])
+    def _add(self, shapes: Shapes, asked: Pass) -> None:
+        own = _with(asked, [tensor.clone() for tensor in _arguments(asked)])
         result, replay = self._record(lambda: self._run(own))
         self._graphs[shapes] = _Graph(_arguments(own), result, replay)
         while len(self._graphs) > MOST_GRAPHS:
@@ -96,20 +91,14 @@ def cuda_recorder() -> Recorder:
     return record
 
 
-def _arguments(passes: Passes) -> list[torch.Tensor]:
-    """All tensors of the passes."""
-    tensors: list[torch.Tensor] = []
-    for plan in passes.plans:
-        tensors += [plan.tokens, plan.positions, plan.slots, *plan.layout.tensors()]
-    return [*tensors, passes.logit_rows] if passes.noise is None else [*tensors, passes.logit_rows, passes.noise]
+def _arguments(asked: Pass) -> list[torch.Tensor]:
+    """All tensors of a pass."""
+    plan = asked.plan
+    return [plan.tokens, plan.positions, plan.slots, *plan.layout.tensors(), asked.logit_rows]
 
 
-def _with(passes: Passes, tensors: Sequence[torch.Tensor]) -> Passes:
-    """The passes with other tensors of the same shapes, in the order of `_arguments`."""
+def _with(asked: Pass, tensors: Sequence[torch.Tensor]) -> Pass:
+    """The pass with other tensors of the same shapes, in the order of `_arguments`."""
     rest = iter(tensors)
-    plans = [_plan_with(plan, rest) for plan in passes.plans]
-    return Passes(plans, *rest)
-
-
-def _plan_with(plan: Plan, tensors: Iterator[torch.Tensor]) -> Plan:
-    return Plan(next(tensors), next(tensors), next(tensors), plan.layout.with_tensors(tensors))
+    plan = Plan(next(rest), next(rest), next(rest), asked.plan.layout.with_tensors(rest))
+    return Pass(plan, next(rest))

@@ -1,6 +1,6 @@
 """The plan of a pass: the tensors that torch's decoder reads beside the weights, moved to the device in one copy.
 
-A `Layout` says how rows attend to the pages of their sessions. attention.py has the exact one, flash.py the fast one.
+A `Layout` says how rows attend to the pages of their sessions. attention.py has that of CPUs, paged.py that of GPUs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ class Layout(Protocol):
         `cache`: [2 * kv heads, pages, PAGE_SIZE * head_dim], the keys' heads before the values'. A row sees the last
         `window` tokens, or all with None. Scores are multiplied by `scale`.
         """
-
-    def constants(self) -> tuple[int, ...]:
-        """The values that a recording of `attend` fixes, because they are in no tensor."""
 
     def tensors(self) -> Iterator[torch.Tensor]: ...
 
@@ -59,8 +56,8 @@ class Plan(NamedTuple):
 class Planner:
     """Makes the plans of one model's passes over a cache of `num_pages` pages and a spare one behind them.
 
-    If plans are `replayed`, padding rows are stored in the spare page. Then the shapes and the layout's constants
-    determine a plan up to its values.
+    If plans are `replayed`, padding rows are stored in the spare page. Then the shapes determine a
+    plan up to its values.
     """
 
     def __init__(self, layouts: Layouts, num_pages: int, device: torch.device, *, replayed: bool = False) -> None:
