@@ -72,8 +72,8 @@ class DraftLearner:
 
     @property
     def head_ids(self) -> torch.Tensor | None:
-        """The ids that the columns of the logits are of; None stands for all."""
-        return None if self._vocabulary is None else as_tensor(self._vocabulary.ids)
+        """The ids that the columns of the logits are of, on their device; None stands for all."""
+        return None if self._vocabulary is None else as_tensor(self._vocabulary.ids).to(self._device)
 
     def embeddings(self) -> set[str]:
         """Names of the trained weights that have a row per token."""

@@ -30,12 +30,12 @@ def score_vocabularies(
     vocabularies: Sequence[DraftVocabulary | None],
     records: Sequence[Record],
     terms: Terms,
-    costs: Sequence[DraftCosts],
+    costs: Sequence[DraftCosts | None],
 ) -> list[list[AcceptanceCounts]]:
     """The counts that `score_draft` finds of `model` with each of the vocabularies; None is the model's own.
 
-    `costs` are those of each. One pass over a record serves all of them. The model's head has all of their ids. It
-    needs pages for one session of its context.
+    `costs` are those of each, if they are known. One pass over a record serves all of them. The model's head has all of
+    their ids. It needs pages for one session of its context.
     """
     forward = replay.session_forward(model)
     heads = [model.head_ids if cut is None else as_tensor(cut.ids).to(model.device) for cut in vocabularies]

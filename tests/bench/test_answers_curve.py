@@ -12,7 +12,7 @@ from core.replay.replay import AcceptanceCounts
 from core.sampling.params import SamplingParams
 from core.traces.store import Trace, parquet_of
 from tests.bench import answers_curve
-from tests.bench.answers_curve import points
+from tests.bench.answers_page import points
 from tests.core.family_records import answered, requests, target
 
 

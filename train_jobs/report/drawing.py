@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 from matplotlib import font_manager, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from train_jobs.work.findings import SlotFindings
+if TYPE_CHECKING:
+    from train_jobs.work.findings import SlotFindings
 
 INK, FAINT, RULE = "#222222", "#767676", "#dcdcdc"
 # Of equal weight; told apart by colour-blind readers too, and in grey by their marks.

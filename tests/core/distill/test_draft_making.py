@@ -101,6 +101,12 @@ def test_the_learner_computes_what_the_engine_does(made: Path) -> None:
     assert "model.embed_tokens.weight" not in learner.trained
 
 
+def test_the_learners_ids_are_on_the_device_of_its_logits(made: Path) -> None:
+    ids = DraftLearner(made, None, 0, "meta", target=TARGET_DIR).head_ids
+    assert ids is not None
+    assert ids.device == torch.device("meta")
+
+
 @pytest.mark.parametrize("rank", [None, 4])
 def test_what_was_learnt_is_saved_without_what_is_shared(made: Path, rank: int | None, tmp_path: Path) -> None:
     records = answered(requests("english", 2, 4, temperature=0.0))
