@@ -3,22 +3,22 @@
     python -m tests.bench.gpu --device cuda --target 13b --out tests/bench/results/gpu
     python -m tests.bench.gpu --device cpu --target tiny --turns 1 --prompts 1 --max-tokens 8
 
-Needs torch, transformers and peft beside what core needs, no Ray. Prints, and writes as JSON and Markdown: as `passes`
-the target's pass by its sessions and tokens beside transformers' and beside weight bytes / measured bandwidth, and a
-token of a draft at LLaMA-68M's geometry, but for its vocabulary, by itself and in a loop; as `numerics` what exact
-passes cost beside fast ones, and whether their bits are what they promise; as `decoding` one stream end to end with the
-shipped drafts, plain, speculative and transformers' two ways, tokens compared; as `vllm` the same passes in vLLM, if it
-is installed. The target is the shipped one expanded
-to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million parameters. 13b takes 26 GB of disk and
-about 60 GB of GPU memory. It has to stay under 10 minutes, and has not been run on a GPU so far: where exact numerics
-do not hold, or tokens differ, it says so and fails when all is written.
+Needs torch, transformers and peft beside what core needs, no Ray. Prints, and writes as JSON and Markdown: as `parity`
+whether the device computes what the CPU does (`tests.bench.parity`); as `passes` the target's pass by its sessions and
+tokens beside transformers' and beside weight bytes / measured bandwidth, and a token of a draft at LLaMA-68M's
+geometry, but for its vocabulary, by itself and in a loop; as `numerics` what exact passes cost beside fast ones, and
+whether their bits are what they promise; as `decoding` one stream end to end with the shipped drafts, plain,
+speculative and transformers' two ways, tokens compared; as `vllm` the same passes in vLLM, if it is installed. The
+target is the shipped one expanded to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million
+parameters. 13b takes 26 GB of disk and about 60 GB of GPU memory. It takes 5 to 6 minutes on an H200. Where exact
+numerics do not hold, or tokens differ, it says so and fails when all is written.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,11 +31,11 @@ from core.model.draft_tokens import StopRule
 from core.model.invariance import differing
 from core.target import TargetModel, load_target
 from core.verify.engine import VerifyConfig
-from tests.bench import decode, machine, numerics, step
+from tests.bench import decode, machine, numerics, parity, step
 from tests.bench.engines import Engines, processes
 from tests.bench.expanded import GEOMETRIES, draft_68m, target
 from tests.bench.hugging_face import with_family_drafts
-from tests.bench.items import GENERAL, MIXED, draft_directories, first_held_out
+from tests.bench.items import GENERAL, MIXED, Item, draft_directories, first_held_out
 from tests.bench.machine import now
 from tests.bench.output import save
 from tests.bench.paired import Durations
@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", choices=GEOMETRIES, default="13b")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--prompts", type=int, default=6, help="tasks take turns")
+    parser.add_argument("--warm", type=int, default=12, help="prompts that every draft has answered before, tasks too")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--length", type=int, default=6, help="most tokens proposed for a pass")
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"))
@@ -59,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     directory = target(chosen.target, chosen.cache)
     name = torch.cuda.get_device_name(chosen.device) if chosen.device.startswith("cuda") else chosen.device
     on = f"{chosen.target} target in bf16 on {name}, {machine.line()}\n"
+    compared = parity.measure(chosen.device)
+    save(chosen, "parity", f"{parity.table(compared)}\n", {"models": parity.as_json(compared)}, device_name=name)
     passes = step.measure(directory, chosen.turns, SHAPES, chosen.device)
     draft = step.measure(draft_68m(chosen.cache), chosen.turns, (step.Shape(1, 1),), chosen.device, exact=False)
     loop = _looped(draft_68m(chosen.cache), chosen.turns, chosen.length, chosen.device)
@@ -133,8 +136,9 @@ def _in_vllm(directory: Path, device: str, turns: int) -> tuple[str, dict[str, o
 
 def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:
     """One stream, every contender in turn; transformers and our engines hold a target each."""
-    items, drafts = first_held_out(chosen.prompts), draft_directories()
-    used = {label: drafts[label] for label in {GENERAL, MIXED, *(item.slot for item in items)}}
+    asked, drafts = first_held_out(chosen.warm + chosen.prompts), draft_directories()
+    warm, items = asked[: chosen.warm], asked[chosen.warm :]
+    used = {label: drafts[label] for label in {GENERAL, MIXED, *(item.slot for item in asked)}}
     config = VerifyConfig(max_sessions=4, num_speculative_tokens=chosen.length)
     started = processes(used, chosen.device)  # before the targets, which take longer
     with (
@@ -143,8 +147,22 @@ def _decoded(directory: Path, chosen: argparse.Namespace) -> list[decode.Place]:
         Progress() as progress,
     ):
         contenders = decode.in_process(engines, theirs, chosen.max_tokens)
-        warm = list({item.slot: item for item in items}.values())  # each draft's process has run
-        return [decode.measure(chosen.device, contenders, items, t, progress, warm) for t in (0.0, 1.0)]
+        return [_warmed(chosen.device, contenders, items, t, progress, warm) for t in (0.0, 1.0)]
+
+
+def _warmed(
+    name: str,
+    contenders: Mapping[str, decode.Contender],
+    items: Sequence[Item],
+    temperature: float,
+    progress: Progress,
+    warm: Sequence[Item],
+) -> decode.Place:
+    """As `decode.measure`, after every draft's process has answered, and what it costs is known."""
+    for item in warm:
+        for contender in (GENERAL, MIXED, decode.TASK):
+            contenders[contender](item, temperature)
+    return decode.measure(name, contenders, items, temperature, progress)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.bench import decode, gpu, step
+from tests.bench import decode, gpu, parity, step
 
 
 @pytest.mark.thorough
-def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
-    few = ["--turns", "1", "--prompts", "1", "--max-tokens", "6"]
+def test_the_script_for_gpus_measures_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = ["--turns", "1", "--prompts", "1", "--warm", "1", "--max-tokens", "6"]
+    monkeypatch.setattr(parity, "GEOMETRIES", {"draft": parity.GEOMETRIES["draft"]})
     gpu.main(["--device", "cpu", "--target", "tiny", *few, "--cache", str(tmp_path), "--out", str(tmp_path)])
     passes, decoding = _left(tmp_path, "passes"), _left(tmp_path, "decoding")
     for of, shapes in (("target", gpu.SHAPES), ("draft", [step.Shape(1, 1)])):
@@ -25,6 +26,7 @@ def test_the_script_for_gpus_measures_everything(tmp_path: Path) -> None:
             assert durations["over_floor"] == pytest.approx(durations[step.OURS][0] / durations[step.FLOOR][0])
         assert min(_numbers(measured)) > 0
     assert min(passes["draft_in_a_loop"]) > 0
+    assert [one["drawn"] for one in json.loads((tmp_path / "parity.json").read_text())["models"]] == [parity.DRAWS] * 2
     numerics = _left(tmp_path, "numerics")
     assert numerics["differing"] == {name: {"differing": 0, "positions": 160} for name in ("exact", "fast")}
     assert list(numerics["by_tokens"]) == [str(size) for size in gpu.TOKENS]
