@@ -28,13 +28,13 @@ class Smoothed:
 class DraftLatency:
     """Latency as a trip plus an equal time for every token, one extra for catching up; `known` after one proposal.
 
-    A draft that drafts ahead may be at it when it is asked, and answers later. So the trip has an estimate for drafts
-    with lookahead and one for those without.
+    A draft that drafts ahead may be at it when it is asked, and answers later. So the trip has an estimate of its own
+    with lookahead, which begins as the one without.
     """
 
     def __init__(self) -> None:
         self.known = False
-        self._trips = {lookahead: Smoothed(TRIP) for lookahead in (True, False)}
+        self._trips = {False: Smoothed(TRIP)}  # by lookahead
         self._deviation = Smoothed(TRIP / 2)
         self._missed = Decayed(MEMORY, _MISSED, _MISSED_WEIGHT)  # of proposals drafted ahead: no branch was it
         self._tokens = self._seconds = self._weight = 0.0
@@ -47,7 +47,7 @@ class DraftLatency:
         if lookahead:
             self._missed.observe(1.0)
         if waited is not None:
-            trip = self._trips[lookahead]
+            trip = self._trips.setdefault(lookahead, Smoothed(self._trip(lookahead)))
             self._deviation.observe(abs(waited - self.expected(tokens, lookahead=lookahead)))
             drafting = max(0.0, waited - trip.mean) if drafting is None else min(drafting, waited)
             trip.observe(waited - drafting)
@@ -74,7 +74,7 @@ class DraftLatency:
 
     def expected(self, tokens: float, *, lookahead: bool = False) -> float:
         """Seconds until a proposal of `tokens` that is no branch hit; 0 before any was seen."""
-        return self._trips[lookahead].mean + self.per_token * (tokens + 1) if self.known else 0.0
+        return self._trip(lookahead) + self.per_token * (tokens + 1) if self.known else 0.0
 
     def mean(self, tokens: float, *, lookahead: bool) -> float:
         """Seconds that a pass waits for such a proposal on average, nothing for branch hits, for plans.
@@ -84,11 +84,14 @@ class DraftLatency:
         if not self._weight:
             return 0.0
         drafting = self.per_token * (tokens + 1) / (1.0 + PRIOR_WEIGHT / self._weight**2)
-        return (self._missed.share if lookahead else 1.0) * (self._trips[lookahead].mean + drafting)
+        return (self._missed.share if lookahead else 1.0) * (self._trip(lookahead) + drafting)
 
     def latest(self, tokens: float, *, lookahead: bool = False) -> float:
         """Seconds by which even a slow proposal has arrived."""
         return self.expected(tokens, lookahead=lookahead) + 4 * self._deviation.mean
+
+    def _trip(self, lookahead: bool) -> float:
+        return self._trips.get(lookahead, self._trips[False]).mean
 
     def _forget_drafting(self, keep: float) -> None:
         self._weight *= keep

@@ -56,6 +56,16 @@ def test_branch_hits_shorten_the_mean_and_not_what_a_miss_is_expected_to_take() 
     assert latency.mean(4, lookahead=False) == pytest.approx(before, rel=0.2)
 
 
+def test_a_draft_that_is_busy_drafting_ahead_answers_later_and_one_that_is_not_does_not() -> None:
+    latency = after((4, 0.005), trip=0.0002)
+    assert latency.expected(4, lookahead=True) == latency.expected(4)  # until it is known
+    for _ in range(100):
+        latency.observe(4, 0.005, 0.013, lookahead=True)
+    assert latency.expected(4, lookahead=True) == pytest.approx(0.013, rel=0.1)
+    assert latency.expected(4) == pytest.approx(0.0052, rel=0.1)
+    assert latency.mean(4, lookahead=False) < latency.mean(4, lookahead=True) < latency.latest(4, lookahead=True)
+
+
 def test_a_draft_that_was_slow_long_ago_seems_quick_to_plans() -> None:
     latency = after((4, 0.5))
     for _ in range(200):
