@@ -35,6 +35,7 @@ DRAFT_SIDE = (
     "core.replay.decay",  # what checks drafts is as small
 )
 IN_VLLM = ("core.model.vllm.passes", "core.model.vllm.ranks")  # what is imported where a target is loaded into vLLM
+IN_TRITON = ("core.model.torch.paged_kernel",)  # what is imported where a GPU attends
 STRANGERS = {
     "core": {"serve_app", "train_jobs", "ray", "fastapi"},
     "serve_app": {"train_jobs"},
@@ -305,12 +306,12 @@ def test_functions_are_short() -> None:
 
 def test_core_imports_where_neither_ray_nor_vllm_is_installed() -> None:
     modules = [module_name(path) for path in sources("core") if path.name != "__main__.py"]
-    modules = [module for module in modules if module not in IN_VLLM]
+    modules = [module for module in modules if module not in (*IN_VLLM, *IN_TRITON)]
     assert "core.verify.engine" in modules
     # A name bound to None in sys.modules is a package that cannot be found.
     program = f"""
 import importlib, sys
-sys.modules.update(dict.fromkeys(("ray", "fastapi", "serve_app", "train_jobs", "vllm")))
+sys.modules.update(dict.fromkeys(("ray", "fastapi", "serve_app", "train_jobs", "triton", "vllm")))
 for module in {modules}:
     importlib.import_module(module)
 """

@@ -58,8 +58,8 @@ class DraftEngine:
         self._numbers = count(-1, -1)  # of branches in the model; sessions count upwards
 
     def warm_up(self) -> None:
-        """Make the first proposal as fast as any; before the first session."""
-        self._pass.warm_up()
+        """Make the first proposals about as fast as later ones; before the first session."""
+        self._pass.warm_up(self.config.prefill_chunk)
 
     def gauges(self) -> Counter[str]:
         """Sessions and pages held now.

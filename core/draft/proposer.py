@@ -15,7 +15,7 @@ from core.sampling.gumbel import gumbel, keys, num_ids
 from core.sampling.sampler import GeneratedCounts, Sampling, score
 
 NOISE_ROWS = 8  # made at once: a single row costs twice as much
-_WARM_LINES = (1, 4, 8, 16, 32)  # that the first passes have: a GPU pads passes to few numbers of rows
+_WARM_LINES = (4, 8, 16, 32)  # of the passes that are drawn first; a GPU pads others to like numbers
 _WARM_TURNS = 4  # of each, after which passes are replayed (`core.model.torch.graphs`)
 
 
@@ -60,12 +60,18 @@ class Proposer:
             return PassResult(len(parts), self._many(parts))
         return PassResult(len(parts), self._single(parts))
 
-    def warm_up(self) -> None:
-        """Draw for nobody what a GPU would compile, load and record while the first verifiers wait."""
+    def warm_up(self, chunk: int) -> None:
+        """Read a prompt of `chunk` tokens and draw tokens that nobody asked for.
+
+        A GPU compiles, loads and records on the way, which the first verifiers would wait for.
+        """
         if not self._model.loops:
             return
-        for lines in _WARM_LINES:
-            numbers = range(-1, -1 - min(lines, self._model.num_free_pages), -1)
+        self._model.open(-1)
+        self._model.forward([Rows(-1, [0] * min(chunk, self._model.context), 1)])
+        self._model.close(-1)
+        for lines in sorted({min(lines, self._model.num_free_pages) for lines in _WARM_LINES}):
+            numbers = range(-1, -1 - lines, -1)
             places = [(0, 0, number) for number in range(2 * len(numbers))]
             noise = gumbel(namespace(self._model.device).asarray(keys(places), device=self._model.device), self._ids)
             for _ in range(_WARM_TURNS):

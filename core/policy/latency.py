@@ -28,13 +28,14 @@ class Smoothed:
 class DraftLatency:
     """Latency as a trip plus an equal time for every token, one extra for catching up; `known` after one proposal.
 
-    A draft that drafts ahead may be at it when it is asked, and answers later. So the trip has an estimate of its own
-    with lookahead, which begins as the one without.
+    A draft that drafts ahead may still draft a branch when it is asked. Then it answers later. So the trip is estimated
+    with lookahead and without. Until one of them is measured, what is waited for is expected after the other, and
+    plans hope for the best.
     """
 
     def __init__(self) -> None:
         self.known = False
-        self._trips = {False: Smoothed(TRIP)}  # by lookahead
+        self._trips = dict[bool, Smoothed]()  # by lookahead, once measured
         self._deviation = Smoothed(TRIP / 2)
         self._missed = Decayed(MEMORY, _MISSED, _MISSED_WEIGHT)  # of proposals drafted ahead: no branch was it
         self._tokens = self._seconds = self._weight = 0.0
@@ -47,10 +48,9 @@ class DraftLatency:
         if lookahead:
             self._missed.observe(1.0)
         if waited is not None:
-            trip = self._trips.setdefault(lookahead, Smoothed(self._trip(lookahead)))
             self._deviation.observe(abs(waited - self.expected(tokens, lookahead=lookahead)))
-            drafting = max(0.0, waited - trip.mean) if drafting is None else min(drafting, waited)
-            trip.observe(waited - drafting)
+            drafting = max(0.0, waited - self._trip(lookahead)) if drafting is None else min(drafting, waited)
+            self._observe_trip(waited - drafting, lookahead=lookahead)
         if drafting is not None:
             self._forget_drafting(1.0 - 1.0 / MEMORY)
             self._weight += 1.0
@@ -84,14 +84,25 @@ class DraftLatency:
         if not self._weight:
             return 0.0
         drafting = self.per_token * (tokens + 1) / (1.0 + PRIOR_WEIGHT / self._weight**2)
-        return (self._missed.share if lookahead else 1.0) * (self._trip(lookahead) + drafting)
+        return (self._missed.share if lookahead else 1.0) * (self._hoped_trip(lookahead) + drafting)
 
     def latest(self, tokens: float, *, lookahead: bool = False) -> float:
         """Seconds by which even a slow proposal has arrived."""
         return self.expected(tokens, lookahead=lookahead) + 4 * self._deviation.mean
 
+    def _observe_trip(self, seconds: float, *, lookahead: bool) -> None:
+        """The first trip ever is doubted. The first one of the other kind is believed."""
+        if lookahead not in self._trips:
+            self._trips[lookahead] = Smoothed(seconds if self._trips else TRIP)
+        self._trips[lookahead].observe(seconds)
+
     def _trip(self, lookahead: bool) -> float:
-        return self._trips.get(lookahead, self._trips[False]).mean
+        measured = self._trips.get(lookahead) or self._trips.get(not lookahead)
+        return measured.mean if measured else TRIP
+
+    def _hoped_trip(self, lookahead: bool) -> float:
+        """Without lookahead it may be as short as any; with it, it is no shorter than without."""
+        return self._trip(lookahead) if lookahead in self._trips or False in self._trips else TRIP
 
     def _forget_drafting(self, keep: float) -> None:
         self._weight *= keep

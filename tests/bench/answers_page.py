@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from core.confidence_intervals import Difference, Estimate, compare, over_prompts
 from core.replay.replay import AcceptanceCounts
 from core.traces.store import Trace
-from tests.bench import machine
 from tests.bench.output import header
 from train_jobs.report.drawing import COLOURS, WIDE, drawn
 
@@ -41,11 +40,6 @@ def points(judging: Sequence[Trace], counts: Mapping[str, Sequence[AcceptanceCou
             more = None if before is None else compare(ours, before, prompts, "tokens_per_pass")
             yield Point(draft, temperature, len(chosen), over_prompts(ours, prompts, "tokens_per_pass"), more)
             before = ours
-
-
-def page(found: Sequence[Point]) -> str:
-    """The table, and what it was taken on."""
-    return "\n".join([*table(found), "", machine.line(), ""])
 
 
 def table(found: Sequence[Point]) -> list[str]:

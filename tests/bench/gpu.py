@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     text, found = _in_vllm(directory, chosen.device, chosen.turns)  # last, as vLLM replaces operations of torch
     save(chosen, "vllm", f"{text}\n\n{on}", found, device_name=name)
     decode.check(places)
+    parity.check(compared)
     if both.differing[numerics.EXACT].differing:
         raise SystemExit(f"exact numerics do not hold on {name}: {both.differing[numerics.EXACT]}")
 

@@ -227,17 +227,6 @@ def learn(study: Study, number: int, steps: int, until: float) -> tuple[Path, li
         return place, train(replace(recipe, steps=0))  # the best weights of the checkpoint
 
 
-def judge(study: Study, draft: Path) -> dict[str, list[AcceptanceCounts]]:
-    """The counts of all judging answers, with each head."""
-    try:
-        return _counts(study, _loaded(study, draft, study.device), study.judging())
-    except Exception as error:
-        if study.device.type == "cpu":
-            raise
-        print(f"judged on the CPU, as on {study.device} it failed: {error}", flush=True)
-        return _counts(study, _loaded(study, draft, torch.device("cpu")), study.judging())
-
-
 def work(study: Study, name: str, steps: int, until: float) -> None:
     """Train and judge one draft, and leave its result."""
     torch.set_num_threads(study.chosen.threads)
@@ -245,17 +234,23 @@ def work(study: Study, name: str, steps: int, until: float) -> None:
     if name != SHIPPED:
         draft, curve = learn(study, int(name), steps, until)
     began = time.time()
-    write(study.result(name), msgspec.json.encode(Result(curve, judge(study, draft))))
+    write(
+        study.result(name),
+        msgspec.json.encode(Result(curve, judge(study, _loaded(study, draft, study.device), study.judging()))),
+    )
     print(f"judged in {time.time() - began:.1f} s", flush=True)
 
 
-def work_beside(study: Study, names: Mapping[str, int], until: float) -> None:
-    """Do the work of all names, with their steps, at once, each in a process of its own that writes into a log."""
+def work_beside(study: Study, names: Mapping[str, int], until: float, argv: Sequence[str]) -> None:
+    """Do the work of all names, with their steps, at once, each in a process of its own that writes into a log.
+
+    A process is called as this one was, with `argv`.
+    """
     environment = os.environ | {"OMP_NUM_THREADS": str(study.chosen.threads)}
     logs = {name: study.chosen.work / f"{name}.log" for name in names}
     processes = {}
     for name, steps in names.items():
-        command = [sys.executable, "-m", "tests.bench.many_answers", *sys.argv[1:], "--only", name]
+        command = [sys.executable, "-m", "tests.bench.many_answers", *argv, "--only", name]
         command += ["--only-steps", str(steps), "--until", str(until)]
         with logs[name].open("w") as log:
             processes[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
@@ -324,8 +319,9 @@ def options() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
-    chosen, began = options().parse_args(), time.time()
+def main(argv: Sequence[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    chosen, began = options().parse_args(argv), time.time()
     chosen.work.mkdir(parents=True, exist_ok=True)
     study = Study(chosen)
     if chosen.only is not None:
@@ -337,7 +333,7 @@ def main() -> None:
         torch.cuda.empty_cache()
     print(f"{time.time() - began:.0f} s until the training", flush=True)
     names = dict(_names(study))
-    work_beside(study, names, began + chosen.deadline)
+    work_beside(study, names, began + chosen.deadline, argv)
     report(study, list(names))
     print(f"{time.time() - began:.0f} s in all", flush=True)
 
@@ -420,8 +416,8 @@ def _loaded(study: Study, draft: Path, device: torch.device) -> CausalLM:
     )
 
 
-def _counts(study: Study, model: CausalLM, judging: Sequence[Trace]) -> dict[str, list[AcceptanceCounts]]:
-    """With the head as it is, and cut where it holds all of the smaller one."""
+def judge(study: Study, model: CausalLM, judging: Sequence[Trace]) -> dict[str, list[AcceptanceCounts]]:
+    """The counts of all judging answers, with the head as it is, and cut where it holds all of the smaller one."""
     smaller = DraftVocabulary.load(study.smaller_head)
     own = range(model.vocab_size) if model.head_ids is None else model.head_ids.tolist()
     heads = [None, smaller] if set(own) > set(smaller.ids.tolist()) else [None]

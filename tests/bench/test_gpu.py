@@ -15,7 +15,7 @@ from tests.bench import decode, gpu, parity, step
 @pytest.mark.thorough
 def test_the_script_for_gpus_measures_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = ["--turns", "1", "--prompts", "1", "--warm", "1", "--max-tokens", "6"]
-    monkeypatch.setattr(parity, "GEOMETRIES", {"draft": parity.GEOMETRIES["draft"]})
+    monkeypatch.setattr(parity, "SHAPES", {"draft": parity.SHAPES["draft"]})
     gpu.main(["--device", "cpu", "--target", "tiny", *few, "--cache", str(tmp_path), "--out", str(tmp_path)])
     passes, decoding = _left(tmp_path, "passes"), _left(tmp_path, "decoding")
     for of, shapes in (("target", gpu.SHAPES), ("draft", [step.Shape(1, 1)])):

@@ -10,7 +10,7 @@ from tests.bench import parity
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parity, "GEOMETRIES", {"draft": parity.GEOMETRIES["draft"]})
+    monkeypatch.setattr(parity, "SHAPES", {"draft": parity.SHAPES["draft"]})
     monkeypatch.setattr(parity, "STEPS", 6)
     monkeypatch.setattr(parity, "DRAWS", 3)
 
@@ -21,6 +21,15 @@ def test_the_cpu_agrees_with_itself() -> None:
     assert half.dtype == "bfloat16"
     assert 0.0 < half.apart < half.spread
     assert "0 of 160 | 3 of 3 |" in parity.table([single])
+
+
+def test_what_differs_fails() -> None:
+    found = parity.measure("cpu")
+    parity.check(found)
+    others = [{"apart": 0.1}, {"bits": Found(1, 160)}, {"drawn": parity.DRAWS - 1}]
+    for other in others:
+        with pytest.raises(SystemExit, match="draft, float32"):
+            parity.check([found[0]._replace(**other)])
 
 
 def test_other_logits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from core.model.tensors import LayerTensors, Matrix, Tensors
 from core.model.torch.attention import TileLayouts
 from core.model.torch.graphs import Graphs, Pass, Recorder, Run, cuda_recorder
 from core.model.torch.linear import Linear, padded
+from core.model.torch.paged import BlockLayouts
 from core.model.torch.plan import Layouts, Plan, Planner
 from core.model.torch.transformer import Layer, Transformer, by_rows
 
@@ -76,7 +77,8 @@ class TorchDecoder:
         transformer = Transformer(config, there(tensors.embedding), layers, there(tensors.norm))
         head, ids = _linear(tensors.head, there, exact=options.exact), tensors.head_ids
         on_gpu = options.device.type == "cuda"
-        record, layouts = (cuda_recorder(), _blocks(config)) if on_gpu else (None, None)
+        layouts = BlockLayouts(config.num_heads // config.num_kv_heads) if on_gpu else None
+        record = cuda_recorder() if on_gpu else None
         return cls(config, transformer, head, options.num_pages, record, layouts, None if ids is None else there(ids))
 
     @torch.inference_mode()
@@ -110,9 +112,9 @@ class TorchDecoder:
             ]
             plans.append(self._plan([0] * len(spans), later))
         noises: Sequence[torch.Tensor | None] = [None] * steps if noise is None else noise.unbind()
+        rows = self._logit_rows(range(len(spans)))  # before the first pass, as what moves to a device waits for it
         last_rows = self._logit_rows([span.first_row + span.length - 1 for span in spans])
         scores = [self._scores(Pass(plans[0], last_rows), len(spans), num_ids, noises[0])]
-        rows = self._logit_rows(range(len(spans)))
         for plan, more in zip(plans[1:], noises[1:], strict=True):
             following = plan._replace(tokens=self._drawn(scores[-1], len(plan.tokens)))
             scores.append(self._scores(Pass(following, rows), len(spans), num_ids, more))
@@ -148,12 +150,6 @@ class TorchDecoder:
         """The rows on the device, the last of them again as padding."""
         padding = [rows[-1]] * (self._stepped(padded(len(rows), self._head.sizes)) - len(rows))
         return torch.tensor([*rows, *padding], dtype=torch.int64, device=self.device)
-
-
-def _blocks(config: ModelConfig) -> Layouts:
-    from core.model.torch.paged import BlockLayouts  # whose compiler comes with torch for GPUs
-
-    return BlockLayouts(config.num_heads // config.num_kv_heads)
 
 
 def _tiles(config: ModelConfig, cache: torch.Tensor) -> Layouts:

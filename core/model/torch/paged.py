@@ -1,7 +1,8 @@
 """Exact attention over paged keys and values on GPUs: the rows of a pass in blocks, which one kernel reads in place.
 
-The shapes of a pass follow from the number of its rows, however many sessions they are of and however long those are.
-So few recordings suffice (graphs.py). The kernel is in paged_kernel.py, which only GPUs need.
+The shapes of a short pass follow from the number of its rows and, beyond 1,024 tokens, from the power of two of its
+longest session's pages, however many sessions there are. So few recordings suffice (graphs.py). The kernel is in
+paged_kernel.py, which only GPUs need.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class BlockLayouts:
         self._rows = max(1, _MOST_LINES // heads_per_kv_head)
 
     def lay(self, spans: Sequence[Span], num_rows: int) -> Laid:
-        """Passes of as many rows have the same shapes, if they are short enough to be recorded."""
-        least = min(num_rows, MOST_ROWS)
+        """A pass that may be recorded has as many blocks and page tables as rows, some of them empty."""
+        least = num_rows if num_rows <= MOST_ROWS else 0
         blocks = [
             (span.first_row + begin, min(self._rows, span.length - begin), span.start + begin, table)
             for table, span in enumerate(spans)

@@ -58,6 +58,18 @@ def attend(
     return out
 
 
+@triton.jit
+def _with_page(scores, value, best, total, mixed):
+    """The highest score, the sum of shares and the mixed values of each line, after the scores of one more page."""
+    higher = tl.maximum(best, tl.max(scores, 1))
+    level = tl.where(higher == float("-inf"), 0.0, higher)  # of a line that has seen no key yet
+    shares = tl.exp2(scores - level[:, None])
+    fade = tl.exp2(best - level)
+    total = total * fade + tl.sum(shares, 1)
+    mixed = mixed * fade[:, None] + tl.dot(shares.to(value.dtype), value, input_precision="ieee")
+    return higher, total, mixed
+
+
 @triton.jit(do_not_specialize=["num_blocks", "longest", "window"])
 def _attend(
     query,
@@ -101,23 +113,13 @@ def _attend(
     mixed = tl.zeros([PLACES, PADDED_DIM], tl.float32)
     first_page = tl.where(window > 0, tl.maximum(start - window + 1, 0) // PAGE, 0)
     for number in range(first_page, (start + num_rows - 1) // PAGE + 1):
-        page = tl.load(table + number) * PAGE
-        at = (page + offsets)[:, None] * HEAD_DIM + dims[None, :]
-        known = (dims < HEAD_DIM)[None, :]
-        key = tl.load(keys + at, mask=known, other=0.0)
-        value = tl.load(values + at, mask=known, other=0.0)
-        seen = number * PAGE + offsets
-        visible = seen[None, :] <= position[:, None]
-        visible = visible & ((window == 0) | (seen[None, :] > position[:, None] - window))
+        at = (tl.load(table + number) * PAGE + offsets)[:, None] * HEAD_DIM + dims[None, :]
+        key = tl.load(keys + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+        value = tl.load(values + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+        behind = position[:, None] - (number * PAGE + offsets)[None, :]
+        visible = (behind >= 0) & ((window == 0) | (behind < window))
         scores = tl.dot(queries, tl.trans(key), input_precision="ieee") * scale
-        scores = tl.where(visible, scores, float("-inf"))
-        higher = tl.maximum(best, tl.max(scores, 1))
-        level = tl.where(higher == float("-inf"), 0.0, higher)  # of a line that has seen no key yet
-        shares = tl.exp2(scores - level[:, None])
-        fade = tl.exp2(best - level)
-        total = total * fade + tl.sum(shares, 1)
-        mixed = mixed * fade[:, None] + tl.dot(shares.to(value.dtype), value, input_precision="ieee")
-        best = higher
+        best, total, mixed = _with_page(tl.where(visible, scores, float("-inf")), value, best, total, mixed)
     result = mixed / total[:, None]
     at_out = ((first_row + row) * HEADS + head) * HEAD_DIM
     tl.store(out + at_out[:, None] + dims[None, :], result.to(out.dtype.element_ty), mask=mask)

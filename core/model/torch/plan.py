@@ -56,8 +56,7 @@ class Plan(NamedTuple):
 class Planner:
     """Makes the plans of one model's passes over a cache of `num_pages` pages and a spare one behind them.
 
-    If plans are `replayed`, padding rows are stored in the spare page. Then the shapes determine a
-    plan up to its values.
+    If plans are `replayed`, padding rows are stored in the spare page. Then a plan's shapes say all but its values.
     """
 
     def __init__(self, layouts: Layouts, num_pages: int, device: torch.device, *, replayed: bool = False) -> None:

@@ -66,6 +66,16 @@ def test_a_draft_that_is_busy_drafting_ahead_answers_later_and_one_that_is_not_d
     assert latency.mean(4, lookahead=False) < latency.mean(4, lookahead=True) < latency.latest(4, lookahead=True)
 
 
+def test_a_trip_of_the_other_kind_is_expected_until_one_of_this_kind_was_seen() -> None:
+    latency = DraftLatency()
+    for _ in range(100):
+        latency.observe(4, 0.002, 0.012, lookahead=True)
+    assert latency.expected(4) == pytest.approx(latency.expected(4, lookahead=True)) == pytest.approx(0.012, rel=0.1)
+    assert latency.mean(4, lookahead=False) < 0.3 * latency.expected(4)  # so it is tried
+    latency.observe(4, 0.002, 0.0025)
+    assert latency.expected(4) < 0.3 * latency.expected(4, lookahead=True)
+
+
 def test_a_draft_that_was_slow_long_ago_seems_quick_to_plans() -> None:
     latency = after((4, 0.5))
     for _ in range(200):

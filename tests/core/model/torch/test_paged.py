@@ -96,7 +96,7 @@ def test_a_walk_over_blocks_has_the_logits_of_tiles(directory: Path, replays: bo
 def test_a_proposer_is_warmed_up_until_its_loops_are_replayed(directory: Path) -> None:
     tiled, recordings = load_model(directory, dtype=torch.float32, num_pages=32, decoder="torch"), Recordings()
     model = in_blocks(directory, tiled, recordings)
-    Proposer(model, model.vocab_size, Confidence()).warm_up()
+    Proposer(model, model.vocab_size, Confidence()).warm_up(40)
     assert model.num_used_pages == 0
     recorded = recordings.recorded
     assert recorded >= 4
@@ -106,7 +106,8 @@ def test_a_proposer_is_warmed_up_until_its_loops_are_replayed(directory: Path) -
     assert recordings.recorded == recorded
 
 
-def test_the_number_of_rows_says_the_shapes_of_a_short_pass() -> None:
+@pytest.mark.parametrize(("least", "most"), [(0, 900), (1024, 1900)])
+def test_rows_and_the_longest_session_say_the_shapes_of_a_short_pass(least: int, most: int) -> None:
     dice, layouts = random.Random(3), BlockLayouts(3)
     for num_rows in (4, 12, graphs.MOST_ROWS):
         shapes = set()
@@ -116,7 +117,7 @@ def test_the_number_of_rows_says_the_shapes_of_a_short_pass() -> None:
                 lengths.append(dice.randint(1, num_rows - 3 - sum(lengths)))
             firsts = [sum(lengths[:index]) for index in range(len(lengths))]
             spans = [
-                Span(index, first, dice.randrange(900), length, range(16))
+                Span(index, first, dice.randrange(least, most), length, range(32))
                 for index, (first, length) in enumerate(zip(firsts, lengths, strict=True))
             ]
             shapes.add(tuple(map(len, layouts.lay(spans, num_rows).lists)))
