@@ -250,7 +250,7 @@ def show(root: Path, version: str) -> Manifest:
     manifest = read_manifest(root / _MANIFESTS, version)
     if isinstance(manifest, Problem):
         others = ", ".join(other.version for other in read_manifests(root / _MANIFESTS)) or "none"
-        raise ConfigError(f"no bundle {version} can be shown: {manifest}; there are: {others}")
+        raise ConfigError(f"bundle {version} cannot be read: {manifest}; there are: {others}")
     return manifest
 
 

@@ -89,10 +89,12 @@ class Rollout:
     async def deploy(self, version: str, share: float, force: bool) -> str:
         """Begin to take up a bundle; returns that in words. `share` is that of a canary, 0 for none.
 
-        Raises `ConfigError` if it is blocked and not forced, or if another one is being taken up, or is on trial in the
-        way of a canary.
+        Raises `ConfigError` if it is not in the directory, if it is blocked and not forced, or if another one is being
+        taken up, or is on trial in the way of a canary.
         """
         self._resume()
+        if version != events.NONE and version not in self._models:
+            store.show(self._root, version)  # raises
         live, reason = store.live_version(self._root), store.blocked(self._root).get(version)
         self._take(events.Deploy(version, share, force, live, is_proven(self._root, version), reason))
         return self._state.last

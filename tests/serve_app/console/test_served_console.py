@@ -176,6 +176,9 @@ def test_an_admin_makes_a_bundle_a_canary_and_ends_it(shown: Shown) -> None:
         assert client.post(DEPLOY, json=body).status_code == 403
     assert shown.rollout()["state"] == "steady"
     with shown.client(shown.alice) as client:
+        unknown = client.post(DEPLOY, json={"version": "0" * 16})
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (409, "not_possible")
+        assert all(version in unknown.json()["error"]["message"] for version in ("0" * 16, SHIPPED, shown.candidate))
         assert client.post(DEPLOY, json=body).json() == {"done": f"bundle {shown.candidate}: its pools are starting"}
         eventually(lambda: shown.rollout()["state"] == "canary", "the canary has prompts", seen=shown.rollout)
         canary = shown.rollout()

@@ -50,6 +50,15 @@ async def test_pools_that_fail_leave_the_service_as_it_is_and_are_taken_down(mak
     assert place.serve.deleted == [bad]
 
 
+async def test_a_bundle_that_is_not_there_is_refused_by_name_with_those_that_are(make: Callable[..., Place]) -> None:
+    place = make()
+    before = place.rollout.report()
+    with pytest.raises(ConfigError, match=f"^bundle {'0' * 16} cannot be read: .*there are: ") as refused:
+        await place.rollout.deploy("0" * 16, 0.0, force=False)
+    assert all(version in str(refused.value) for version in (place.first, place.second, place.third))
+    assert place.rollout.report() == before
+
+
 async def test_pools_that_never_run_are_given_up(make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
     place = make()
     monkeypatch.setattr(bundle_pools, "START_SECONDS", 0.0)
