@@ -25,9 +25,10 @@ class ServiceOperator:
 
     def look(self) -> Snapshot:
         """See `Operator.look`. A replica that is to go says so, as an open stream of events would keep it."""
+        at = time.time()
         status = operations.service_status()
         activity = status.report.activity if status.report else None
-        shown = overview(status, self._bundles, time.time())
+        shown = overview(status, self._bundles, at)
         return Snapshot(shown, keys_of(activity), last=self._leaves(status))
 
     def deploy(self, version: str, share: float, force: bool) -> str:

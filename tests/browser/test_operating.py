@@ -94,6 +94,7 @@ def test_a_retraining_arrives_as_a_canary_and_is_ended(family: Site, visit: Visi
         said, _ = retraining.communicate()
     finally:
         late.cancel()
+        retraining.terminate()  # this test may be interrupted
     assert retraining.returncode == 0, said
     expect(rollout.locator("dl strong")).to_have_text("canary")
     expect(rollout.locator("dl")).to_contain_text("20 %")

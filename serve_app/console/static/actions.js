@@ -33,7 +33,7 @@ export class Actions {
    * pressed, and only if `input`, the field that they read, if any, has a number. `about` tells it from its like.
    */
   button(label, viewer, { about, input = null, question, path, body }) {
-    const press = () => (input && !hasNumber(input) ? this.refuse(input) : this.run(question(), path, body()));
+    const press = () => (input && !hasNumber(input) ? this.refuse(input) : this.run(question(), path, body(), input));
     return button(label, press, {
       "data-focus": `${label} ${about}`,
       disabled: !viewer.acts,
@@ -47,13 +47,13 @@ export class Actions {
     input.focus();
   }
 
-  async run(question, path, body) {
+  async run(question, path, body, input) {
     this.say("");
     if (!(await this.confirmed(question))) return;
     this.say("…");
     try {
       this.say((await json(path, body)).done);
-      for (const input of this.numbers.values()) delete input.dataset.written;
+      if (input) delete input.dataset.written;
     } catch (error) {
       this.say(error.message, "problem");
     }

@@ -15,13 +15,14 @@ export function onKeyWanted(listener) {
 }
 
 let served = null;
-let asking = null;
+const asking = new Map(); // by key: another one may be entered before the service has refused the last
 
 /** The card of the model that is served, by its own name; as it was first told, unless it is to be asked for `anew`. */
 export async function model(anew = false) {
   if (served && !anew) return served;
-  asking ??= askForModel().finally(() => (asking = null)); // whoever asks meanwhile waits for the same
-  return asking;
+  const used = key.get();
+  if (!asking.has(used)) asking.set(used, askForModel().finally(() => asking.delete(used)));
+  return asking.get(used); // whoever asks meanwhile waits for the same
 }
 
 async function askForModel() {

@@ -88,11 +88,13 @@ export function timeline(lines, label, top = null) {
 }
 
 function pathOf(points, place) {
+  const known = (at) => (points[at]?.[1] ?? null) !== null;
   return points
     .map((point, at) => {
-      if (point[1] === null) return "";
+      if (!known(at)) return "";
       const [x, y] = place(point).map((value) => value.toFixed(1));
-      return (points[at - 1]?.[1] ?? null) === null ? `M${x} ${y}h0` : `L${x} ${y}`; // one alone is a dot
+      const dash = known(at - 1) || known(at + 1) ? "" : "h2"; // one alone would not be seen
+      return `${known(at - 1) ? "L" : "M"}${x} ${y}${dash}`;
     })
     .join("");
 }

@@ -135,7 +135,6 @@ function start() {
   onKeyWanted(askForKey);
   at("key").addEventListener("entered", () => {
     name();
-    feed.retry();
     views.current?.enter();
   });
   name();

@@ -51,6 +51,22 @@ test("replicas are set to the number that the question names, and an empty field
   assert.deepEqual(told, ["Set general from 1 to 2 replicas?", { replicas: { general: 2 } }]);
 });
 
+test("what is done with one field leaves what was written in another", async () => {
+  const actions = new Drafts({ tell() {} }).actions;
+  actions.confirmed = async () => true;
+  globalThis.fetch = async () => new Response(JSON.stringify({ done: "Done." }));
+  const write = (name, value) => {
+    const input = actions.number(name, 1, {});
+    input.value = value;
+    input.listeners.input();
+    return input;
+  };
+  const one = write("one", "2");
+  write("other", "3");
+  await actions.run("Sure?", "console/scale", {}, one);
+  assert.deepEqual([actions.number("one", 1, {}).value, actions.number("other", 1, {}).value], [1, "3"]);
+});
+
 test("a canary gets the share that the question names, and a deployment asks for none", async () => {
   const bundle = { version: "v2", blocked: "slower" };
   const { node, told } = trial((view) => view.bundleActions(bundle, VIEWER));

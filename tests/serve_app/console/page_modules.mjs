@@ -19,6 +19,7 @@ globalThis.localStorage = {
 };
 
 const answers = await load("answer.js");
+const api = await load("api.js");
 const compare = await load("compare.js");
 const dom = await load("dom.js");
 const conversations = await load("conversation.js");
@@ -286,4 +287,23 @@ test("the progress of a proof is said once a second at most", async () => {
   const { words, times } = await proof(answer, RUNS);
   assert.match(words, /^6 of 6 tokens equal/);
   assert.equal(times, 3); // that it is asked, the first token, the verdict
+});
+
+test("a key that is entered asks anew, whatever is said of the one before", async () => {
+  const asked = [];
+  let used = "sk-wrong";
+  globalThis.sessionStorage = { getItem: () => used };
+  globalThis.fetch = (_, { headers }) =>
+    new Promise((answer) => asked.push({ sent: headers.Authorization, answer }));
+  const refused = [api.model(true), api.model(true)];
+  used = "sk-right";
+  const told = api.model(true);
+  assert.deepEqual(
+    asked.map(({ sent }) => sent),
+    ["Bearer sk-wrong", "Bearer sk-right"],
+  );
+  asked[0].answer(new Response("{}", { status: 401 }));
+  asked[1].answer(new Response(JSON.stringify({ data: [{ id: "m", root: "m" }] })));
+  for (const each of refused) await assert.rejects(each, { status: 401 });
+  assert.equal((await told).id, "m");
 });
