@@ -17,7 +17,13 @@ from core.atomic_files import replace
 from core.bundle.blobs import Digest, Files, Problem
 from core.errors import ConfigError
 
-_ADDED = ("acceptance", "evidence", "centroids", "costs")  # no part of the version while empty: older bundles lack them
+_ADDED = (
+    "acceptance",
+    "evidence",
+    "words",
+    "centroids",
+    "costs",
+)  # no part of the version while empty: older bundles lack them
 _VERSION_LENGTH = 16  # hex digits
 _VERSION = re.compile(f"[0-9a-f]{{{_VERSION_LENGTH}}}")
 _log = logging.getLogger(__name__)
@@ -66,8 +72,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     adapter whose configuration names another part is for that model, else for `draft`. `controls` are drafts that the
     promoted ones were compared with; they serve no task. `acceptance` has, by slot and task, the acceptance_rate of the
     slot's draft on held-out prompts of the task, `general` standing for all. Later retrainings add to `evidence`, and
-    recognise the tasks by the part `centroids` (`core.tasks.identity`). Bundles of earlier versions have no `costs`:
-    their scores and evidence are of acceptance_rate.
+    recognise the tasks by the part `centroids` (`core.tasks.identity`). `words` has the words that distinguish a task's
+    prompts, the most telling first; none where prompts are kept in memory, as they would be words of theirs. Bundles of
+    earlier versions have no `costs`: their scores and evidence are of acceptance_rate.
     """
 
     version: str
@@ -80,6 +87,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     controls: dict[str, Digest | None] = {}
     acceptance: dict[str, dict[str, float]] = {}
     evidence: dict[str, Evidence] = {}
+    words: dict[str, tuple[str, ...]] = {}
     centroids: Digest | None = None
     costs: MeasuredCosts | None = None
     parts: dict[Digest, Files]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,6 +119,7 @@ def publish(
     controls: Mapping[str, Path | None] | None = None,
     acceptance: Mapping[str, Mapping[str, float]] | None = None,
     evidence: Mapping[str, Evidence] | None = None,
+    words: Mapping[str, Sequence[str]] | None = None,
     centroids: Path | None = None,
     costs: MeasuredCosts | None = None,
     live: bool = True,
@@ -148,6 +149,7 @@ def publish(
             controls={name: digests[directory] for name, directory in controls.items()},
             acceptance={slot: dict(rates) for slot, rates in (acceptance or {}).items()},
             evidence=dict(evidence or {}),
+            words={task: tuple(telling) for task, telling in (words or {}).items()},
             centroids=digests[centroids],
             costs=costs,
             parts=parts,
@@ -250,7 +252,7 @@ def show(root: Path, version: str) -> Manifest:
     manifest = read_manifest(root / _MANIFESTS, version)
     if isinstance(manifest, Problem):
         others = ", ".join(other.version for other in read_manifests(root / _MANIFESTS)) or "none"
-        raise ConfigError(f"bundle {version} cannot be read: {manifest}; there are: {others}")
+        raise ConfigError(f"no bundle {version} can be read: {manifest}; there are: {others}")
     return manifest
 
 

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from core.errors import ConfigError
 from core.tasks.embedding import Matrix, PromptSpace, principal_axes, project
-from core.tasks.names import task_names
+from core.tasks.names import task_names, task_words
 
 MIN_PROMPTS = 50
 MAX_TASKS = 10
@@ -110,7 +110,7 @@ def find_tasks(
     scores = tuple(_score(points, permuted, count, seed) for count in range(2, max_k + 1))
     chosen = k or max((score.k for score in scores if score.real), default=1)
     labels, centroids = _largest_first(*_k_means(points, chosen, _STARTS, seed))
-    return TaskPartition(task_names(prompts, labels.tolist(), chosen), labels, centroids, scores, space)
+    return TaskPartition(task_names(task_words(prompts, labels.tolist(), chosen)), labels, centroids, scores, space)
 
 
 def _score(points: Matrix, permuted: Matrix, k: int, seed: int) -> KScore:

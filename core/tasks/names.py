@@ -1,4 +1,4 @@
-"""Readable names of tasks, such as `protons-moles`, from the words that distinguish their prompts."""
+"""The words that distinguish the prompts of tasks, and readable names made of them, such as `protons-moles`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,25 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _WORDS_IN_A_NAME = 2
 
 
-def task_names(prompts: Sequence[str], labels: Sequence[int], count: int) -> tuple[str, ...]:
-    """Distinct names of the labels 0 .. count - 1, from the most distinctive words of each; no word is used twice."""
+def task_words(prompts: Sequence[str], labels: Sequence[int], count: int) -> list[list[str]]:
+    """All words of the prompts with each of the labels 0 .. count - 1, the most distinctive first."""
     by_label = [Counter[str]() for _ in range(count)]
     for prompt, label in zip(prompts, labels, strict=True):
         by_label[label].update(set(telling_words(prompt)))
     sizes, everywhere = Counter(labels), sum(by_label, Counter[str]())
+    ranked = []
+    for label, words in enumerate(by_label):
+        weights = {word: _weight(number, everywhere[word], sizes[label], len(labels)) for word, number in words.items()}
+        ranked.append([word for _, word in sorted((-weight, word) for word, weight in weights.items())])
+    return ranked
+
+
+def task_names(words: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Distinct names of tasks from the first of their `task_words`; no word is used twice."""
     names: list[str] = []
     used: set[str] = set()
-    for label, words in enumerate(by_label):
-        score = {word: _weight(number, everywhere[word], sizes[label], len(labels)) for word, number in words.items()}
-        best = sorted((word for word in score if word not in used), key=lambda word: (-score[word], word))
-        chosen = best[:_WORDS_IN_A_NAME]
+    for label, best in enumerate(words):
+        chosen = [word for word in best if word not in used][:_WORDS_IN_A_NAME]
         used.update(chosen)
         names.append("-".join(chosen) or f"task-{label}")
     return tuple(names)

@@ -93,7 +93,7 @@ def _tasks(status: ServiceStatus, bundles: PublishedBundles) -> list[dict[str, A
     return [
         {
             "name": task,
-            "words": [] if WORDLESS.fullmatch(task) else task.split("-"),
+            "words": _words(task, manifest),
             "prompts": bundles.prompts(report.bundle).get(task),
             **_part_of(parts.get(task if task in pools else GENERAL)),
             **_last_hour(answered.get(task, {}), every[Figure("answers")]),
@@ -101,6 +101,12 @@ def _tasks(status: ServiceStatus, bundles: PublishedBundles) -> list[dict[str, A
         }
         for task in dict.fromkeys([GENERAL, *others])
     ]
+
+
+def _words(task: str, manifest: Manifest | None) -> list[str]:
+    """Those that its prompts share; bundles of earlier versions have them in the name alone."""
+    named = [] if WORDLESS.fullmatch(task) else task.split("-")
+    return list(manifest.words.get(task, named)) if manifest else named
 
 
 def _part_of(part: ServicePart | None) -> dict[str, Any]:

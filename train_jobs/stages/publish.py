@@ -39,6 +39,7 @@ def run(work: Workspace, progress: Progress) -> None:
             controls={GENERAL: None, BASE: base, MIXED: mixed},
             acceptance=winners.acceptance,
             evidence=winners.evidence,
+            words=work.words(),
             centroids=centroids,
             costs=work.costs(),
             live=work.config.publish.live,

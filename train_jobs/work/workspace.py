@@ -19,6 +19,7 @@ from train_jobs.work.artefacts import (
     LIVE,
     ROUTING,
     WINNERS,
+    WORDS,
     Collected,
     FittedDrafts,
     LiveDrafts,
@@ -66,6 +67,12 @@ class Workspace:
         """What became of the tasks of the bundle that was live when the partition was made."""
         file = self._directory("partition") / CHANGES
         return read_json(file, list[TaskChange]) if file.exists() else []  # partitions of earlier versions have none
+
+    def words(self) -> dict[str, list[str]]:
+        """The words that distinguish the prompts of each task, if they may be published."""
+        file = self._directory("partition") / WORDS
+        words = read_json(file, list[list[str]]) if file.exists() else []
+        return dict(zip(self.tasks().names, words, strict=False))
 
     def live(self) -> LiveDrafts:
         """The drafts in service when the align stage began."""

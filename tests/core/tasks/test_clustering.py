@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from core.errors import ConfigError
 from core.tasks.clustering import TaskPartition, find_tasks
 from core.tasks.embedding import PACKAGED, Encode, Matrix, clean, sentence_encoder, unit
-from core.tasks.names import task_names, telling_words
+from core.tasks.names import task_names, task_words, telling_words
 from tests.family.corpora import TASKS, items
 
 TRAIN, HELD_OUT = 200, 50
@@ -141,10 +141,13 @@ def test_too_few_prompts_are_refused() -> None:
 
 def test_names_come_from_what_tells_tasks_apart() -> None:
     prompts = ["Please balance the reaction"] * 3 + ["请问，苹果的反义词？"] * 3
-    first, second = task_names(prompts, [0, 0, 0, 1, 1, 1], 2)
+    first, second = task_names(task_words(prompts, [0, 0, 0, 1, 1, 1], 2))
     assert set(first.split("-")) == {"balance", "reaction"}
     assert "请" not in second
-    assert task_names(["of the"], [0], 1) == ("task-0",)
+    first_words, second_words = task_words(prompts, [0, 0, 0, 1, 1, 1], 2)
+    assert first_words == ["balance", "reaction"]
+    assert "苹果" in second_words
+    assert task_names(task_words(["of the"], [0], 1)) == ("task-0",)
 
 
 def test_stop_words_signs_and_numbers_tell_nothing() -> None:

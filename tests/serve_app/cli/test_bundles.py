@@ -123,7 +123,7 @@ def test_an_unknown_version_is_told_with_those_there_are(
 ) -> None:
     code, err = bundles(*command)
     assert code == 2
-    assert err.startswith(f"taskspec: bundle {'0' * 16} cannot be read")
+    assert err.startswith(f"taskspec: no bundle {'0' * 16} can be read")
     assert published[0].version in err
 
 

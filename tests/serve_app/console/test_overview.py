@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
+from core.bundle.manifest import seal, write_manifest
 from core.bundle.shadow_results import keep_shadow
-from core.bundle.store import block, live_version, open_live
+from core.bundle.store import block, live_version, open_live, show
 from core.draft_key import GENERAL
 from core.rollout.trial import ALL, AcceptanceStats
 from serve_app.console.bundles import PublishedBundles
@@ -88,6 +90,15 @@ def shown(root: Path | None, of: ServiceStatus) -> dict[str, Any]:
     """As the page gets it."""
     told: dict[str, Any] = json.loads(json.dumps(overview(of, PublishedBundles(root), 7.0)))
     return told
+
+
+def test_a_bundle_that_has_words_of_a_task_shows_them_all(root: Path) -> None:
+    worded = seal(changed(show(root, SHIPPED), words={PYTHON: ("python", "print", "list")}))
+    write_manifest(root / "manifests", worded)
+    of = status(activity())
+    told = shown(root, replace(of, report=replace(of.report, bundle=worded.version)))
+    words = {task["name"]: task["words"] for task in told["tasks"]}
+    assert (words[PYTHON], words[OTHER]) == (["python", "print", "list"], OTHER.split("-"))
 
 
 def test_a_task_is_shown_with_its_last_hour_and_what_its_bundle_found(root: Path) -> None:

@@ -53,7 +53,7 @@ async def test_pools_that_fail_leave_the_service_as_it_is_and_are_taken_down(mak
 async def test_a_bundle_that_is_not_there_is_refused_by_name_with_those_that_are(make: Callable[..., Place]) -> None:
     place = make()
     before = place.rollout.report()
-    with pytest.raises(ConfigError, match=f"^bundle {'0' * 16} cannot be read: .*there are: ") as refused:
+    with pytest.raises(ConfigError, match=f"^no bundle {'0' * 16} can be read: .*there are: ") as refused:
         await place.rollout.deploy("0" * 16, 0.0, force=False)
     assert all(version in str(refused.value) for version in (place.first, place.second, place.third))
     assert place.rollout.report() == before
