@@ -213,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arms = [Arm(draft, directory, size) for size in (None, target.size)]
     for arm in arms:
         train(arm, data, states, chosen)
-    text, figures = table(judging, judge(*arms, target, judging, terms))
+    text, figures = table(judging, judge(arms[0], arms[1], target, judging, terms))
     save(chosen, "hidden_states", f"{text}\n\n{machine.line()}\n", {"replays": figures})
 
 

@@ -22,7 +22,7 @@ from core.model.pages import PAGE_SIZE, PageCopy, Span
 from core.model.tensor_views import as_tensor
 from core.model.tensors import LayerTensors, Matrix, Tensors
 from core.model.torch.attention import TileLayouts
-from core.model.torch.graphs import Graphs, Pass, Recorder, Run, cuda_recorder
+from core.model.torch.graphs import Graphs, PlannedPass, Recorder, Run, cuda_recorder
 from core.model.torch.linear import Linear, padded
 from core.model.torch.paged import BlockLayouts
 from core.model.torch.plan import Layouts, Plan, Planner
@@ -92,7 +92,7 @@ class TorchDecoder:
         if not logit_rows:
             self._transformer(plan, self._cache)
             return torch.empty(0, self._num_logits, device=self.device)
-        return self._run(Pass(plan, self._logit_rows(logit_rows)))[:count].float()
+        return self._run(PlannedPass(plan, self._logit_rows(logit_rows)))[:count].float()
 
     @torch.inference_mode()
     def draw(
@@ -114,16 +114,16 @@ class TorchDecoder:
         noises: Sequence[torch.Tensor | None] = [None] * steps if noise is None else noise.unbind()
         rows = self._logit_rows(range(len(spans)))  # before the first pass, as what moves to a device waits for it
         last_rows = self._logit_rows([span.first_row + span.length - 1 for span in spans])
-        scores = [self._scores(Pass(plans[0], last_rows), len(spans), num_ids, noises[0])]
+        scores = [self._scores(PlannedPass(plans[0], last_rows), len(spans), num_ids, noises[0])]
         for plan, more in zip(plans[1:], noises[1:], strict=True):
             following = plan._replace(tokens=self._drawn(scores[-1], len(plan.tokens)))
-            scores.append(self._scores(Pass(following, rows), len(spans), num_ids, more))
+            scores.append(self._scores(PlannedPass(following, rows), len(spans), num_ids, more))
         tokens_drawn = draft_tokens(torch.cat(scores), self.head_ids)
         return [tokens_drawn[index :: len(spans)] for index in range(len(spans))]
 
-    def _scores(self, asked: Pass, sessions: int, num_ids: int, noise: torch.Tensor | None) -> torch.Tensor:
+    def _scores(self, request: PlannedPass, sessions: int, num_ids: int, noise: torch.Tensor | None) -> torch.Tensor:
         """The logits of the first rows and ids that were asked for, with their noise: [sessions, ids]."""
-        logits = self._run(asked)[:sessions, :num_ids].float()
+        logits = self._run(request)[:sessions, :num_ids].float()
         return logits if noise is None else logits + noise
 
     def _drawn(self, scores: torch.Tensor, num_rows: int) -> torch.Tensor:
@@ -132,9 +132,9 @@ class TorchDecoder:
         ids = columns if self.head_ids is None else self.head_ids[columns]
         return F.pad(ids, (0, num_rows - len(ids)))
 
-    def _launch(self, asked: Pass) -> torch.Tensor:
+    def _launch(self, request: PlannedPass) -> torch.Tensor:
         """The logits of the asked rows."""
-        return self._logits(self._transformer(asked.plan, self._cache).index_select(0, asked.logit_rows))
+        return self._logits(self._transformer(request.plan, self._cache).index_select(0, request.logit_rows))
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         logits, cap = self._head(hidden), self._softcap

@@ -24,14 +24,14 @@ Recorder = Callable[[Callable[[], torch.Tensor]], Recorded]
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class Pass(NamedTuple):
+class PlannedPass(NamedTuple):
     """The plan of a pass, and the rows whose logits are asked for."""
 
     plan: Plan
     logit_rows: torch.Tensor
 
 
-Run = Callable[[Pass], torch.Tensor]
+Run = Callable[[PlannedPass], torch.Tensor]
 
 
 class _Graph(NamedTuple):
@@ -51,26 +51,26 @@ class Graphs:
         self._met: Counter[Shapes] = Counter()
         self._graphs: OrderedDict[Shapes, _Graph] = OrderedDict()
 
-    def __call__(self, asked: Pass) -> torch.Tensor:
-        if asked.plan.tokens.shape[0] > MOST_ROWS:
-            return self._run(asked)
-        arguments = _arguments(asked)
+    def __call__(self, request: PlannedPass) -> torch.Tensor:
+        if request.plan.tokens.shape[0] > MOST_ROWS:
+            return self._run(request)
+        arguments = _arguments(request)
         shapes = tuple(tuple(tensor.shape) for tensor in arguments)
         if shapes not in self._graphs:
             if len(self._met) > MOST_MET:
                 self._met.clear()
             self._met[shapes] += 1
             if self._met[shapes] <= SIGHTINGS:
-                return self._run(asked)
-            self._add(shapes, asked)
+                return self._run(request)
+            self._add(shapes, request)
         self._graphs.move_to_end(shapes)
         graph = self._graphs[shapes]
         torch._foreach_copy_(graph.arguments, arguments)  # one launch for all of them (private, used here only)
         graph.replay()
         return graph.result.clone()
 
-    def _add(self, shapes: Shapes, asked: Pass) -> None:
-        own = _with(asked, [tensor.clone() for tensor in _arguments(asked)])
+    def _add(self, shapes: Shapes, request: PlannedPass) -> None:
+        own = _with(request, [tensor.clone() for tensor in _arguments(request)])
         result, replay = self._record(lambda: self._run(own))
         self._graphs[shapes] = _Graph(_arguments(own), result, replay)
         while len(self._graphs) > MOST_GRAPHS:
@@ -91,14 +91,14 @@ def cuda_recorder() -> Recorder:
     return record
 
 
-def _arguments(asked: Pass) -> list[torch.Tensor]:
+def _arguments(request: PlannedPass) -> list[torch.Tensor]:
     """All tensors of a pass."""
-    plan = asked.plan
-    return [plan.tokens, plan.positions, plan.slots, *plan.layout.tensors(), asked.logit_rows]
+    plan = request.plan
+    return [plan.tokens, plan.positions, plan.slots, *plan.layout.tensors(), request.logit_rows]
 
 
-def _with(asked: Pass, tensors: Sequence[torch.Tensor]) -> Pass:
+def _with(request: PlannedPass, tensors: Sequence[torch.Tensor]) -> PlannedPass:
     """The pass with other tensors of the same shapes, in the order of `_arguments`."""
     rest = iter(tensors)
-    plan = Plan(next(rest), next(rest), next(rest), asked.plan.layout.with_tensors(rest))
-    return Pass(plan, next(rest))
+    plan = Plan(next(rest), next(rest), next(rest), request.plan.layout.with_tensors(rest))
+    return PlannedPass(plan, next(rest))

@@ -96,6 +96,7 @@ def test_a_bundle_that_has_words_of_a_task_shows_them_all(root: Path) -> None:
     worded = seal(changed(show(root, SHIPPED), words={PYTHON: ("python", "print", "list")}))
     write_manifest(root / "manifests", worded)
     of = status(activity())
+    assert of.report is not None
     told = shown(root, replace(of, report=replace(of.report, bundle=worded.version)))
     words = {task["name"]: task["words"] for task in told["tasks"]}
     assert (words[PYTHON], words[OTHER]) == (["python", "print", "list"], OTHER.split("-"))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from core.model.pages import PAGE_SIZE, Span
 from core.model.torch import graphs
 from core.model.torch.decoder import TorchDecoder
 from core.model.torch.paged import BlockLayouts, Blocks
+from core.model.torch.plan import Laid
 from tests.core.model.random_models import random_tokens, save_model
 from tests.core.model.torch.test_graphs import Recordings
 
@@ -51,7 +52,7 @@ class ReadBlocks(Blocks):
 
 
 class ReadLayouts(BlockLayouts):
-    def lay(self, spans: list[Span], num_rows: int):  # noqa: ANN201
+    def lay(self, spans: Sequence[Span], num_rows: int) -> Laid:
         laid = super().lay(spans, num_rows)
         return laid._replace(made_of=lambda tensors: ReadBlocks(*laid.made_of(tensors)))
 
