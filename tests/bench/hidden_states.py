@@ -74,7 +74,6 @@ class Arm:
         if size is not None:
             self.fused = nn.Linear(size, int(self._network.config.hidden_size), bias=False)
             nn.init.zeros_(self.fused.weight)
-            self.learner.trained["fused"] = self.fused.weight
 
     def logits(self, tokens: torch.Tensor, states: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         """float32 logits of the `wanted` positions, bool [rows, length], of `tokens` of that shape."""
@@ -98,6 +97,8 @@ class Replayed(NamedTuple):
 def train(arm: Arm, data: DistillationSet, states: Sequence[torch.Tensor], chosen: argparse.Namespace) -> None:
     """Minimise `lk` as `core.distill.alignment` does."""
     columns, trained_by = as_tensor(arm.learner._vocabulary.columns), _optimizers(arm.learner)
+    if arm.fused is not None:
+        trained_by.append((torch.optim.Muon([arm.fused.weight], weight_decay=0.0), chosen.fused_rate))
     for step, batch_of in enumerate(islice(_batches(data, chosen.seed), chosen.steps)):
         batch, records = batch_of
         width = batch.tokens.shape[1]
@@ -197,6 +198,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--judging", type=int, default=300, help="most held-out answers that judge")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--learning-rate", type=float, default=0.005, help="at its peak")
+    parser.add_argument("--fused-rate", type=float, default=0.1, help="of the new layer, in learning rates")
     parser.add_argument("--seed", type=int, default=0, help="of the order of answers")
     parser.add_argument("--target", default="smollm2:target")
     parser.add_argument("--draft", default="smollm2:draft")
