@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from socket import socket
 from typing import Any, NamedTuple
 
 import httpx2 as httpx
@@ -165,8 +166,11 @@ def test_a_missing_or_wrong_token_is_told_with_what_to_set_and_never_shown(
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:{port}", "127.0.0.1:{port}", "auto"])
 def test_an_address_without_a_dashboard_is_told_in_a_line(address: str) -> None:
-    with pytest.raises(ConfigError, match="give the URL of the cluster's dashboard"):
-        job.submit(RetrainConfig(**SMALL), (), address.format(port=free_port("127.0.0.1")), as_json=False)
+    with socket() as held:
+        held.bind(("127.0.0.1", 0))  # a port that nobody listens on, nor can begin to
+        url = address.format(port=held.getsockname()[1])
+        with pytest.raises(ConfigError, match="give the URL of the cluster's dashboard"):
+            job.submit(RetrainConfig(**SMALL), (), url, as_json=False)
 
 
 def test_paths_become_absolute_and_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
