@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -15,20 +16,22 @@ from core.errors import ConfigError
 from serve_app import local_cluster
 from serve_app.connection import connect_to_service, jobs_at
 from serve_app.local_cluster import RunningService, running_services
-from serve_app.ray_private import CLUSTERS
+from serve_app.ray_private import CLUSTERS, read_settings_again
 
 OURS = psutil.Process()
 FIRST, SECOND = "127.0.0.1:6001", "127.0.0.1:6002"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where clusters have their directories; what the tests set in the environment does not last."""
     monkeypatch.setattr(local_cluster, "SHORT_TEMP", str(tmp_path))
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "of another cluster")
-    return tmp_path
+    yield tmp_path
+    monkeypatch.undo()
+    read_settings_again()
 
 
 @pytest.fixture
