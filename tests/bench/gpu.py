@@ -10,8 +10,8 @@ geometry, but for its vocabulary, by itself and in a loop; as `numerics` what ex
 whether their bits are what they promise; as `decoding` one stream end to end with the shipped drafts, plain,
 speculative and transformers' two ways, tokens compared; as `vllm` the same passes in vLLM, if it is installed. The
 target is the shipped one expanded to LLaMA-2-13B's geometry: the cost is real, the answers are those of 5 million
-parameters. 13b takes 26 GB of disk and about 60 GB of GPU memory. It takes 5 to 6 minutes on an H200. Where exact
-numerics do not hold, or tokens differ, it says so and fails when all is written.
+parameters. 13b takes 26 GB of disk and about 60 GB of GPU memory. An H200 took 4 minutes before parity and the longer
+warm-up were parts of it. Where exact numerics do not hold, or tokens differ, it says so and fails when all is written.
 """
 
 from __future__ import annotations

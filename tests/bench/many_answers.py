@@ -24,9 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import torch
@@ -45,25 +43,14 @@ from core.text.tokenizer import load_tokenizer
 from core.text.vocabulary import same_id_map
 from core.traces.store import Trace, traces_of
 from tests.bench import machine
-from tests.bench.answers_page import SHIPPED, TEMPERATURES, plot, points, table
-from tests.bench.batched_answers import Batch, Llama
+from tests.bench.many_answers_page import SHIPPED, TEMPERATURES, plot, points, table
+from tests.bench.many_answers_target import NEWS, WIDTHS, Request, Target
 from tests.bench.output import save
 
-WIDTHS = (64, 96, 128, 256, 512)  # tokens of prompts that are answered together
 _COUNTED = 4096  # answers that choose the ids of the head
-_LEAST_WRITTEN, _MOST_WRITTEN = 6, 96  # tokens of a prompt that the target writes
 WHOLE, CUT = "whole", "cut"  # the head of a draft
-_TRIES = 3  # for each prompt that is wanted
 _EVALUATIONS = 5  # of a training run, each with a checkpoint
-_NEWS = 5.0  # seconds between two lines about progress
 _GRACE = 120.0  # seconds after the deadline in which what is trained is judged
-
-
-class Request(NamedTuple):
-    """A prompt, and the temperature that it is answered at."""
-
-    prompt: tuple[int, ...]
-    temperature: float
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -102,83 +89,11 @@ class Study:
         return Path(self.chosen.work) / f"{name}.json"
 
 
-class Target:
-    """The target in bf16, which answers and writes prompts."""
-
-    def __init__(self, study: Study) -> None:
-        dtype = torch.bfloat16 if study.device.type == "cuda" else torch.float32
-        self._study, self._chosen = study, study.chosen
-        self._llama = Llama(study.target, dtype, study.device)
-        self._graph = study.device.type == "cuda" and study.chosen.graph
-
-    def answer(self, requests: Sequence[Request], head_ids: Sequence[int] | None, until: float) -> DistillationSet:
-        """The answers in the order of their requests; where time is short, of those that were answered."""
-        answered: list[int] = []
-        sets: list[DistillationSet] = []
-        batches: dict[int, Batch] = {}
-        news = News("answers", len(requests))
-        for width, some in _grouped(requests, self._chosen.batch):
-            if time.time() > until:
-                break
-            if width not in batches:
-                batches[width] = self._batch(width, self._chosen.max_tokens, head_ids)
-            chosen = [requests[number] for number in some]
-            sets.append(batches[width]([one.prompt for one in chosen], [one.temperature for one in chosen]))
-            answered += some
-            news.tell(len(some), int((sets[-1].lengths - sets[-1].prompt_lengths).sum()))
-        if not sets:
-            raise SystemExit("--answer-seconds: nothing was answered in time")
-        order = sorted(range(len(answered)), key=answered.__getitem__)
-        return DistillationSet.join(sets).take(order)
-
-    def write(self, given: Sequence[tuple[int, ...]], taken: set[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
-        """At most `count` new prompts: what the target writes between the beginning and the end that all prompts share.
-
-        It tries at most `_TRIES` times as often.
-        """
-        begin, end = _shared(given, self._study.eos_ids)
-        rows, width = self._chosen.batch, -(-len(begin) // 8) * 8
-        batch = self._batch(width, _MOST_WRITTEN, None)
-        written: dict[tuple[int, ...], None] = {}
-        news = News("prompts", count)
-        for _ in range(-(-_TRIES * count // rows)):
-            if len(written) >= count:
-                break
-            drawn = batch([begin] * rows, [1.0] * rows)
-            texts = [tuple(part.tolist()[len(begin) :]) for part in drawn.tokens.split(drawn.lengths.tolist())]
-            closed = [text[:-1] for text in texts if text[-1] == end[0] and len(text) > _LEAST_WRITTEN]
-            before = len(written)
-            written |= dict.fromkeys(prompt for text in closed if (prompt := begin + text + end) not in taken)
-            news.tell(len(written) - before, sum(map(len, texts)))
-        return list(written)[:count]
-
-    def _batch(self, width: int, steps: int, head_ids: Sequence[int] | None) -> Batch:
-        return Batch(self._llama, self._chosen.batch, width, steps, self._study.eos_ids, head_ids, graph=self._graph)
-
-
-class News:
-    """Prints every few seconds how much is done."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total = what, total
-        self._done = self._tokens = 0
-        self._began = self._told = time.time()
-
-    def tell(self, done: int, tokens: int) -> None:
-        self._done += done
-        self._tokens += tokens
-        now = time.time()
-        if now - self._told > _NEWS or self._done >= self._total:
-            rate = self._tokens / (now - self._began)
-            print(f"  {self._done} of {self._total} {self._what}, {rate:,.0f} tokens/s", flush=True)
-            self._told = now
-
-
 def make_answers(study: Study, until: float) -> None:
     """All answers, and the draft that is to be trained."""
     chosen, rng = study.chosen, random.Random(0)
     torch.manual_seed(0)
-    target, given = Target(study), study.prompts()
+    target, given = Target(study.target, study.device, study.eos_ids, chosen), study.prompts()
     requests = _shuffled(given, TEMPERATURES, rng)
     more = _shuffled(given, [*TEMPERATURES[1:]] * chosen.more, rng)
     counted = target.answer(requests[:_COUNTED], None, until)
@@ -255,9 +170,8 @@ def work_beside(study: Study, names: Mapping[str, int], until: float, argv: Sequ
         with logs[name].open("w") as log:
             processes[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
     while any(process.poll() is None for process in processes.values()) and time.time() < until + _GRACE:
-        time.sleep(min(_NEWS, 1.0))
-        if int(time.time()) % int(_NEWS) == 0:
-            print(f"  {' | '.join(f'{name}: {_last_line(log)}' for name, log in logs.items())}", flush=True)
+        time.sleep(NEWS)
+        print(f"  {' | '.join(f'{name}: {_last_line(log)}' for name, log in logs.items())}", flush=True)
     for name, process in processes.items():
         process.kill()
         if process.wait():
@@ -369,31 +283,9 @@ class _Shown:
             raise _OutOfTime
 
 
-def _grouped(requests: Sequence[Request], most: int) -> Iterator[tuple[int, list[int]]]:
-    """The numbers of requests with prompts of like width, at most so many together, about in their order."""
-    waiting: dict[int, list[int]] = {width: [] for width in WIDTHS}
-    for number, request in enumerate(requests):
-        width = next(width for width in WIDTHS if len(request.prompt) <= width)
-        waiting[width].append(number)
-        if len(waiting[width]) == most:
-            yield width, waiting[width]
-            waiting[width] = []
-    yield from ((width, rest) for width, rest in waiting.items() if rest)
-
-
 def _shuffled(prompts: Sequence[tuple[int, ...]], temperatures: Sequence[float], rng: random.Random) -> list[Request]:
     requests = [Request(prompt, temperature) for prompt in prompts for temperature in temperatures]
     return rng.sample(requests, len(requests))
-
-
-def _shared(prompts: Sequence[tuple[int, ...]], eos_ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The beginning of all prompts, and their end from where a message ends."""
-    begin, end = _beginning(prompts), _beginning([prompt[::-1] for prompt in prompts])[::-1]
-    return begin, end[next(place for place, token in enumerate(end) if token in eos_ids) :]
-
-
-def _beginning(prompts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(tokens[0] for tokens in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*prompts, strict=False)))
 
 
 def _uses(answers: DistillationSet) -> Counter[int]:
