@@ -17,13 +17,8 @@ from core.atomic_files import replace
 from core.bundle.blobs import Digest, Files, Problem
 from core.errors import ConfigError
 
-_ADDED = (
-    "acceptance",
-    "evidence",
-    "words",
-    "centroids",
-    "costs",
-)  # no part of the version while empty: older bundles lack them
+# Fields that are no part of the version while they are empty: older bundles lack them.
+_ADDED = ("acceptance", "evidence", "words", "centroids", "costs")
 _VERSION_LENGTH = 16  # hex digits
 _VERSION = re.compile(f"[0-9a-f]{{{_VERSION_LENGTH}}}")
 _log = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from core.tasks.names import task_names, task_words
 
 MIN_PROMPTS = 50
 MAX_TASKS = 10
+TELLING_WORDS = 6  # of a task, at most
 REAPPEARS = 0.88  # adjusted Rand index; on subsets of the family .82 to .88 give nearly the same k
 _HALVINGS = 8
 _STARTS = 10
@@ -51,16 +52,19 @@ class PartitionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
     scores: tuple[KScore, ...]
     words: tuple[str, ...]
+    telling: tuple[tuple[str, ...], ...] = ()  # partitions of earlier versions lack them
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPartition:
     """The tasks, largest first: `labels` [n] of the prompts they were found in, `centroids` [k, dimensions].
 
-    `assign` gives the task of any later prompt.
+    `telling` are the words that tell the prompts of each from others, the most telling first; or none at all. `assign`
+    gives the task of any later prompt.
     """
 
     names: tuple[str, ...]
+    telling: tuple[tuple[str, ...], ...]
     labels: Labels
     centroids: Matrix
     scores: tuple[KScore, ...]
@@ -80,7 +84,7 @@ class TaskPartition:
         directory.mkdir(parents=True, exist_ok=True)
         arrays = {name: getattr(self.space, name) for name in _SPACE_ARRAYS}
         save_file({"labels": self.labels, "centroids": self.centroids, **arrays}, directory / _ARRAYS)
-        config = msgspec.json.encode(PartitionConfig(self.names, self.scores, self.space.words))
+        config = msgspec.json.encode(PartitionConfig(self.names, self.scores, self.space.words, self.telling))
         (directory / _CONFIG).write_bytes(msgspec.json.format(config) + b"\n")
 
     @classmethod
@@ -90,7 +94,8 @@ class TaskPartition:
             config = msgspec.json.decode((directory / _CONFIG).read_bytes(), type=PartitionConfig)
             arrays = load_file(directory / _ARRAYS)
             space = PromptSpace(config.words, *(arrays[name] for name in _SPACE_ARRAYS))
-            return cls(config.names, arrays["labels"], arrays["centroids"], config.scores, space)
+            rest = arrays["labels"], arrays["centroids"], config.scores, space
+            return cls(config.names, config.telling, *rest)
         except (OSError, msgspec.DecodeError, SafetensorError, KeyError) as error:
             raise ConfigError(f"{directory} does not hold a task partition: {error}") from error
 
@@ -110,7 +115,9 @@ def find_tasks(
     scores = tuple(_score(points, permuted, count, seed) for count in range(2, max_k + 1))
     chosen = k or max((score.k for score in scores if score.real), default=1)
     labels, centroids = _largest_first(*_k_means(points, chosen, _STARTS, seed))
-    return TaskPartition(task_names(task_words(prompts, labels.tolist(), chosen)), labels, centroids, scores, space)
+    words = task_words(prompts, labels.tolist(), chosen)
+    telling = tuple(tuple(of_task[:TELLING_WORDS]) for of_task in words)
+    return TaskPartition(task_names(words), telling, labels, centroids, scores, space)
 
 
 def _score(points: Matrix, permuted: Matrix, k: int, seed: int) -> KScore:

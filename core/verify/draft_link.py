@@ -60,9 +60,8 @@ class Requests:
         seconds, num_tokens = now - request.sent_at, len(message.tokens)
         # A draft may say anything, and passes would wait as long as it says.
         drafting = min(message.took, seconds) if message.took is not None and message.took >= 0.0 else None
-        in_vain = (
-            request.waited if request.waited > self._latency.expected(num_tokens, lookahead=request.lookahead) else None
-        )
+        expected = self._latency.expected(num_tokens, lookahead=request.lookahead)
+        in_vain = request.waited if request.waited > expected else None
         waiting = seconds if waited else in_vain
         self._latency.observe(num_tokens, drafting, waiting, lookahead=request.lookahead)
         return True

@@ -23,27 +23,16 @@ from core.errors import TooFewPrompts
 from core.tasks.clustering import MIN_PROMPTS, TaskPartition, find_tasks
 from core.tasks.embedding import Matrix, sentence_encoder
 from core.tasks.identity import Recognised, TaskCentroids, recognise
-from core.tasks.names import task_words
 from train_jobs.cluster.progress import Progress, ReportProgress
 from train_jobs.cluster.workers import at_once, resources
 from train_jobs.config import RetrainConfig
-from train_jobs.work.artefacts import (
-    CHANGES,
-    HELD_OUT,
-    SPLITS,
-    WORDS,
-    Split,
-    TaskAssignment,
-    save_embeddings,
-    write_json,
-)
+from train_jobs.work.artefacts import CHANGES, HELD_OUT, SPLITS, Split, TaskAssignment, save_embeddings, write_json
 from train_jobs.work.cached_step import settings_of
 from train_jobs.work.in_memory import learns_in_memory
 from train_jobs.work.models import live_bundle, target_tokenizer
 from train_jobs.work.workspace import Workspace
 
 NEEDS = ("collect",)
-_WORDS_OF_A_TASK = 6  # that are published
 _BLOCK = 128  # prompts embedded together; equal blocks in every run, so that sums are rounded alike
 
 
@@ -94,11 +83,9 @@ def partition_prompts(work: Workspace, texts: dict[Split, list[str]], vectors: M
     ends = np.cumsum([len(texts[split]) for split in SPLITS])
     embeddings: dict[Split, Matrix] = dict(zip(SPLITS, np.split(vectors, ends[:-1]), strict=True))
     partition = find_tasks(texts["train"], embeddings["train"], k=config.k, max_k=config.max_k)
-    if learns_in_memory(work.config):  # names are published, and these are words of prompts
-        partition = replace(partition, names=tuple(f"task-{label}" for label in range(partition.k)))
-    else:
-        words = task_words(texts["train"], partition.labels.tolist(), partition.k)
-        write_json(directory / WORDS, [telling[:_WORDS_OF_A_TASK] for telling in words])
+    if learns_in_memory(work.config):  # both are published, and these are words of prompts
+        names = tuple(f"task-{label}" for label in range(partition.k))
+        partition = replace(partition, names=names, telling=())
     recognition = recognised(work.config, partition, embeddings["train"])
     save_embeddings(directory, embeddings)
     write_json(directory / CHANGES, recognition.changes)

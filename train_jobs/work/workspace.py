@@ -19,7 +19,6 @@ from train_jobs.work.artefacts import (
     LIVE,
     ROUTING,
     WINNERS,
-    WORDS,
     Collected,
     FittedDrafts,
     LiveDrafts,
@@ -68,11 +67,10 @@ class Workspace:
         file = self._directory("partition") / CHANGES
         return read_json(file, list[TaskChange]) if file.exists() else []  # partitions of earlier versions have none
 
-    def words(self) -> dict[str, list[str]]:
+    def words(self) -> dict[str, tuple[str, ...]]:
         """The words that distinguish the prompts of each task, if they may be published."""
-        file = self._directory("partition") / WORDS
-        words = read_json(file, list[list[str]]) if file.exists() else []
-        return dict(zip(self.tasks().names, words, strict=False))
+        partition = self.tasks().partition
+        return dict(zip(partition.names, partition.telling, strict=False))  # or none at all
 
     def live(self) -> LiveDrafts:
         """The drafts in service when the align stage began."""

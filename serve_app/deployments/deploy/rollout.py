@@ -94,7 +94,7 @@ class Rollout:
         """
         self._resume()
         if version != events.NONE and version not in self._models:
-            store.show(self._root, version)  # raises
+            store.show(self._root, version)  # raises if it is not there
         live, reason = store.live_version(self._root), store.blocked(self._root).get(version)
         self._take(events.Deploy(version, share, force, live, is_proven(self._root, version), reason))
         return self._state.last

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from core.errors import ConfigError
-from core.tasks.clustering import TaskPartition, find_tasks
+from core.tasks.clustering import TELLING_WORDS, TaskPartition, find_tasks
 from core.tasks.embedding import PACKAGED, Encode, Matrix, clean, sentence_encoder, unit
 from core.tasks.names import task_names, task_words, telling_words
 from tests.family.corpora import TASKS, items
@@ -116,7 +116,7 @@ def test_a_partition_read_back_assigns_alike(
     partition = found[SUBSETS[-1]]
     partition.save(tmp_path)
     read = TaskPartition.load(tmp_path)
-    assert (read.names, read.scores) == (partition.names, partition.scores)
+    assert (read.names, read.telling, read.scores) == (partition.names, partition.telling, partition.scores)
     assert (read.assign(train.texts, train.embeddings) == partition.assign(train.texts, train.embeddings)).all()
     assert (partition.assign(train.texts, train.embeddings) == partition.labels).mean() > 0.999
 
@@ -132,6 +132,7 @@ def test_tasks_come_largest_first_with_distinct_names(found: dict[tuple[int, ...
         sizes = np.bincount(partition.labels)
         assert (np.diff(sizes) <= 0).all()
         assert len(set(partition.names)) == partition.k == len(sizes) == len(partition.centroids)
+        assert [len(words) for words in partition.telling] == [TELLING_WORDS] * partition.k
 
 
 def test_too_few_prompts_are_refused() -> None:

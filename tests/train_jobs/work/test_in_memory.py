@@ -198,6 +198,10 @@ def test_links_to_such_traces_are_marked_and_others_are_not(memory: Path) -> Non
 
 def test_tasks_are_not_named_by_words_of_prompts(memory: Path, tmp_path: Path) -> None:
     mark(memory)
-    named = partitioned(tmp_path / "usual", FIRST).tasks().names
+    usual = partitioned(tmp_path / "usual", FIRST)
+    named = usual.tasks().names
     assert {word for name in named for word in name.split("-")} <= set(" ".join(FIRST.values()).split())
-    assert partitioned(tmp_path / "kept", FIRST, collect={"traces": memory}).tasks().names == ("task-0", "task-1")
+    kept = partitioned(tmp_path / "kept", FIRST, collect={"traces": memory})
+    assert kept.tasks().names == ("task-0", "task-1")
+    assert usual.words().keys() == set(named)
+    assert kept.words() == {}
