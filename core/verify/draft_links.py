@@ -171,7 +171,7 @@ class DraftLinks:
             budget = self._policy.first_budget(estimates, session.max_proposed)
             if session.always_draft:
                 budget = DraftBudget(session.max_proposed)
-            session.join(DraftLink(peer, message.epoch, estimates, budget, now))
+            session.link = DraftLink(peer, message.epoch, estimates, budget, now)
         elif message.epoch < link.epoch or peer != link.peer:
             self._outbox[peer, session.number] = Close(session.number, message.epoch)
             self._drop("old_epoch")

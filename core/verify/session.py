@@ -53,11 +53,6 @@ class VerifySession:
     def length(self) -> int:
         return len(self.chain.tokens)
 
-    def join(self, link: DraftLink) -> None:
-        """From now on this draft proposes."""
-        self.link = link
-        self.sources.generation.task = link.key.task
-
     @property
     def num_requested(self) -> int:
         """The most tokens of the draft that the next pass would take."""

@@ -16,44 +16,42 @@ from core.verify.sources.suffix_index import LENGTHS, SuffixIndex, continuation,
 
 _SHARED = ""  # the owner of all requests that have none
 
-OwnerAndTask = tuple[str, str]
-
 
 class AnswerMemory:
-    """Earlier answers by owner and task: at most so many tokens in all; the oldest answers make room."""
+    """Earlier answers by owner: at most so many tokens in all; the oldest answers make room."""
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
-        self._indices: dict[OwnerAndTask, SuffixIndex] = {}
-        self._answers: deque[tuple[OwnerAndTask, list[int]]] = deque()
+        self._indices: dict[str, SuffixIndex] = {}
+        self._answers: deque[tuple[str, list[int]]] = deque()
         self.num_tokens = 0
 
-    def add(self, key: OwnerAndTask, answer: Sequence[int]) -> None:
+    def add(self, owner: str, answer: Sequence[int]) -> None:
         """Remember an answer, if it has an n-gram that a token follows and is not longer than the whole memory."""
         if not LENGTHS[-1] < len(answer) <= self._max_tokens:
             return
         text = list(answer)  # of its own, as the index tells texts apart by identity
-        self._indices.setdefault(key, SuffixIndex()).add(text)
-        self._answers.append((key, text))
+        self._indices.setdefault(owner, SuffixIndex()).add(text)
+        self._answers.append((owner, text))
         self.num_tokens += len(answer)
         while self.num_tokens > self._max_tokens:
             self._forget_oldest()
 
-    def index(self, key: OwnerAndTask) -> SuffixIndex | None:
-        """The answers of an owner to a task; None if there are none."""
-        return self._indices.get(key)
+    def index(self, owner: str) -> SuffixIndex | None:
+        """The answers of an owner; None if there are none."""
+        return self._indices.get(owner)
 
     def _forget_oldest(self) -> None:
-        key, answer = self._answers.popleft()
+        owner, answer = self._answers.popleft()
         self.num_tokens -= len(answer)
-        index = self._indices[key]
+        index = self._indices[owner]
         index.forget(answer)
         if not index:
-            del self._indices[key]
+            del self._indices[owner]
 
 
 class EarlierAnswers(ProposalSource):
-    """Guesses for requests that have an owner, from the owner's answers to prompts of the same task.
+    """Guesses for requests that have an owner, from the owner's answers.
 
     At most `max_tokens` are remembered, over all owners. `without_owner` says whether requests that have no owner share
     one; otherwise nothing of them is remembered.
@@ -75,7 +73,7 @@ class EarlierAnswers(ProposalSource):
         owner = self._owner(generation)
         if generation.request.store and owner is not None:
             chain = generation.chain
-            self._memory.add((owner, generation.task), chain.tokens[chain.prompt_length :])
+            self._memory.add(owner, chain.tokens[chain.prompt_length :])
 
     def _owner(self, generation: Generation) -> str | None:
         owner = generation.request.owner
@@ -90,7 +88,7 @@ class _AnswersSession:
     owner: str
 
     def guess(self, limit: int) -> Iterator[GuessedToken]:
-        index = self.memory.index((self.owner, self.generation.task))
+        index = self.memory.index(self.owner)
         if index is None:
             return iter(())
         match = index.match(self.generation.chain.tokens)

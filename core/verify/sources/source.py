@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from core.draft_key import GENERAL
 from core.policy.acceptance import Kind, TokenChances
 
 if TYPE_CHECKING:
@@ -15,17 +14,13 @@ if TYPE_CHECKING:
     from core.verify.commit import Chain
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Generation:
-    """What a source sees of a session: it reads all of it, and changes nothing.
-
-    `chain` holds the committed tokens. `task` is that of the session's draft, which may join late.
-    """
+    """What a source sees of a session: it reads all of it, and changes nothing. `chain` holds the committed tokens."""
 
     request: GenerationRequest
     chain: Chain
     grammar: GrammarState | None = None
-    task: str = GENERAL
 
 
 class GuessedToken(NamedTuple):
