@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from serve_app.local_cluster import running_services
+from tests.eventually import eventually
 from tests.serve_app.command import ROOT, Command
 
 ROLES = {  # part: what a command line has that runs it
@@ -23,6 +25,18 @@ ROLES = {  # part: what a command line has that runs it
     "draft": ":DraftPool",
     "router": ":TaskRouter",
 }
+
+
+def target_sessions(status: Callable[[], str]) -> int:
+    """Those that the target holds, as soon as it tells; `status` calls `taskspec status --json`."""
+    told = list[int | None]()
+
+    def tells() -> bool:
+        told[:] = [part["sessions"] for part in json.loads(status())["parts"] if part["name"] == "target"]
+        return None not in told
+
+    eventually(tells, "the target tells its sessions")
+    return sum(number or 0 for number in told)
 
 
 class Served:
@@ -60,8 +74,7 @@ class Served:
         ).stdout
 
     def sessions(self) -> int:
-        parts = json.loads(self.taskspec("status", "--json"))["parts"]
-        return sum(part["sessions"] for part in parts if part["name"] == "target")
+        return target_sessions(lambda: self.taskspec("status", "--json"))
 
     def processes(self, pattern: str = "") -> list[psutil.Process]:
         """Those of the service whose command line has `pattern`."""

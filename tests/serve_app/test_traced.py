@@ -27,7 +27,7 @@ SECRET = "What is 17 + 25, Jane Doe?"
 BODY: dict[str, Any] = {
     "model": "taskspec-family",
     "messages": [{"role": "user", "content": SECRET}],
-    "max_tokens": 24,
+    "max_tokens": 200,
     "seed": 7,
     "logit_bias": {"2": -100},  # no end before `max_tokens`
     "speculation": {"num_speculative_tokens": 4},
@@ -69,7 +69,10 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
         try:
             url = serving.match(r"OpenAI base_url: (http://\S+)/v1")
             [directory] = {match for line in serving.processes() for match in re.findall(r"/tmp/taskspec-\w+", line)}
-            yield Traced(url, received, Path(directory), serving)
+            traced = Traced(url, received, Path(directory), serving)
+            with traced.client("f" * 32) as client:  # a router that was never asked may answer when all is said
+                assert client.post(CHAT, json=BODY | {"max_tokens": 500}).status_code == 200
+            yield traced
             serving.process.send_signal(signal.SIGINT)
             serving.process.communicate(timeout=PATIENCE)
         finally:

@@ -95,5 +95,5 @@ def test_a_draft_that_breaks_in_service_is_told_from_harder_traffic(service: Ser
     eventually(lambda: not service.pool_replicas(task), "the replica has ended")
     set_replicas({task: 1})
     eventually(lambda: service.pool_replicas(task), "another one serves")
-    eventually(lambda: traffic.comes_to(HARD, decayed=False, answers=WINDOW), "it is well again")
+    eventually(lambda: traffic.comes_to(HARD, decayed=False, answers=WINDOW), "it is well again", 3 * PATIENCE)
     eventually(lambda: set(exported(service, "decayed", task)) == {0.0}, "the metric says so, too")

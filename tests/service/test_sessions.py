@@ -33,8 +33,8 @@ def wired(counts: Counter[str]) -> int:
 @pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.soak), 7])
 def test_a_generation_makes_the_same_few_serve_calls_however_many_rounds(service: Service, k: int) -> None:
     calls = []
-    service.answer(chat("Write about the sea.", max_tokens=1))  # a router that was never asked is slower than 20 passes
-    for max_tokens in (20, 500):
+    service.answer(chat("Write about the sea.", max_tokens=100))  # a router that was never asked is slow
+    for max_tokens in (150, 500):
         before = serve_calls(service)
         body = chat("Write about the sea.", max_tokens=max_tokens, seed=1, logit_bias=ENDLESS)
         answer = service.answer(body | {"speculation": {"num_speculative_tokens": k}})
@@ -79,14 +79,14 @@ def test_n_choices_equal_the_same_choices_asked_for_alone(service: Service) -> N
     assert len({tuple(choice["token_ids"]) for choice in three}) == 3
 
 
-def opened(service: Service, speculation: Body, choices: int = MANY) -> int:
-    """Draft sessions that so many short choices of a prompt lead to.
+def opened(service: Service, speculation: Body, choices: int = MANY, max_tokens: int = 20) -> int:
+    """Draft sessions that so many choices of a prompt lead to.
 
     In 100 passes the estimate of a useless draft that costs nothing fades so far that it is worth one request again.
     The answers are sampled: what repeats itself is proposed without drafts.
     """
     before = service.ingress()
-    text = {"max_tokens": 20, "temperature": 1.5, "logit_bias": ENDLESS}
+    text = {"max_tokens": max_tokens, "temperature": 1.5, "logit_bias": ENDLESS}
     service.answer(chat("Write about the sea.", n=choices, speculation=speculation, **text))
     after = service.ingress()
     assert wired(after) - wired(before) == choices
@@ -96,7 +96,7 @@ def opened(service: Service, speculation: Body, choices: int = MANY) -> int:
 def test_all_choices_of_a_prompt_get_a_draft_at_their_first_call_or_none_where_it_does_not_pay(
     service: Service,
 ) -> None:
-    assert opened(service, {}) in (MANY, 0)
+    assert opened(service, {}, max_tokens=150) in (MANY, 0)
 
 
 @pytest.mark.soak

@@ -18,7 +18,7 @@ from tests.service.test_exactness import PLAIN, visible
 pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 ENDLESS = {"2": -100}  # bars the end-of-sequence token
-LONG: dict[str, Any] = {"max_tokens": 240, "logit_bias": ENDLESS}
+LONG: dict[str, Any] = {"max_tokens": 500, "logit_bias": ENDLESS}
 WAYS: list[Body] = [
     LONG | {"temperature": 1.0, "logprobs": True, "top_logprobs": 2},
     LONG | {"temperature": 0.7, "presence_penalty": 0.7, "frequency_penalty": 0.4},

@@ -17,7 +17,7 @@ from core.model.loader import adapted_model
 from core.replay.replay import session_forward, total
 from core.tasks.classifier import TaskClassifier
 from core.tasks.identity import TaskCentroids
-from tests.train_jobs.loop import Loop
+from tests.train_jobs.loop import BOUND, Loop
 from train_jobs.drafts.candidates import BASE
 from train_jobs.drafts.training_runs import base_runs, specialised_runs
 from train_jobs.stages.align import live_drafts
@@ -28,6 +28,7 @@ from train_jobs.work.workspace import Workspace
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.timeout(3 * BOUND),  # the first test has the loop made
     # peft, loading: LoRA on a tied lm_head leaves the embedding alone, as intended
     pytest.mark.filterwarnings("ignore:.*tie.*"),
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning"),

@@ -73,7 +73,7 @@ async def inflict(
     seed: int = 0,
     seconds: float = SECONDS,
 ) -> None:
-    """One fault after another. One that fails, as a process may be gone, is written down as such."""
+    """One fault after another, each at least once. One that fails, as a process may be gone, is written down so."""
 
     async def act(action: Callable[[], object], name: str) -> None:
         began = clock()
@@ -84,8 +84,9 @@ async def inflict(
         record(Entry(began, "fault", name))
 
     turns = in_turn(faults, random.Random(seed))
-    while not over():
-        fault = next(turns)
+    for number, fault in enumerate(turns):
+        if number >= len(faults) and over():
+            return
         await act(fault.begin, fault.name)
         await asyncio.sleep(seconds)
         if fault.end is not None:

@@ -48,6 +48,6 @@ def test_no_answer_is_altered_or_lost(served: Served, tmp_path: Path) -> None:
     verdict, table = asyncio.run(run(plan, tmp_path))
     print("", markdown(table), *summary(verdict), sep="\n")
     assert verdict.violations == []
-    assert len(table) == len(faults)
+    assert {name.partition(",")[0] for name in table} == {fault.name for fault in faults}  # some may have failed
     assert any(request.cut and request.outcome == "answered" for request in verdict.requests)
     eventually(lambda: served.sessions() == 0, "the service holds no session")

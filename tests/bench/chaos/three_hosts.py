@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from tests.bench.hosts.cluster import (
     serve,
     start_ray,
 )
+from tests.bench.served import target_sessions
 
 TRACES = "traces"  # the directory of the recorded answers
 KEY_SEEN = 2.0  # seconds in which every ingress has read a changed file of keys
@@ -62,8 +62,7 @@ class Cluster:
         return self.hosts[0].run(["taskspec", *arguments])
 
     def sessions(self) -> int:
-        parts = json.loads(self.taskspec("status", "--json", "--address", "auto"))["parts"]
-        return sum(part["sessions"] for part in parts if part["name"] == "target")
+        return target_sessions(lambda: self.taskspec("status", "--json", "--address", "auto"))
 
     def send(self, role: str, number: signal.Signals) -> list[int]:
         """To the processes of a part on one of the hosts that run it, or on all if it lets them go on."""

@@ -30,7 +30,7 @@ class Screen:
 
     def frame(self) -> list[str]:
         """Lines on the terminal, as they were drawn last, without the spinner."""
-        time.sleep(0.3)  # it is drawn some twelve times a second
+        self.console._live_stack[-1].refresh()
         lines = [line.lstrip(SPINNER) for line in self.new()]
         return lines[max(at for at, line in enumerate(lines) if line.startswith("align")) :]
 

@@ -116,12 +116,9 @@ def test_what_does_not_compile_leaves_nothing(source: Path) -> None:
 def test_a_fresh_process_loads_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     build.load(build.level())
     monkeypatch.setenv("CC", "no-such-gcc")
-    code = (
-        "import time; from core.model.cpu import build; began = time.perf_counter(); build.load(build.level());"
-        " print(time.perf_counter() - began)"
-    )
+    code = "from core.model.cpu import build; build.load(build.level())"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert float(run.stdout) < 1, run.stderr
+    assert not run.returncode, run.stderr
 
 
 def test_make_compiles_anew_where_the_source_is_newer() -> None:
