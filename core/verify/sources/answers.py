@@ -2,6 +2,9 @@
 
 What is proposed shows in how long a pass takes. So answers are kept apart by owner, and nobody can learn from the speed
 of an answer what others were told.
+
+They are not kept apart by task: whose draft proposes to a prompt, if any, may be another one the next time. Kept apart,
+they would bring 0.8 % more tokens a pass (900 answers to six tasks of the family in turn, without drafts).
 """
 
 from __future__ import annotations
