@@ -17,7 +17,7 @@ from tests.serve_app.cutting import Cutting
 from tests.serve_app.live import live
 from tests.serve_app.scripted import EOS_ID, ScriptedService
 
-SECONDS = 2.0
+SECONDS = 4.0
 
 
 class Altering(ScriptedService):
@@ -37,12 +37,12 @@ async def outcome(app: FastAPI, faults: list[Fault], directory: Path, held: int 
 
 
 async def test_cut_streams_are_continued_and_nothing_is_altered(tmp_path: Path) -> None:
-    app = Cutting(create_app(ScriptedService()), *[None] * 6, *random.Random(3).choices(range(1, 9), k=40))
+    app = Cutting(create_app(ScriptedService()), *[None] * 6, *random.Random(3).choices(range(1, 9), k=100))
     verdict, table = await outcome(app, [Fault("nothing", lambda: None)], tmp_path)
     assert verdict.violations == []
-    assert sum(request.cut and request.outcome == "answered" for request in verdict.requests) > 2  # one a stream
+    assert sum(request.cut and request.outcome == "answered" for request in verdict.requests) > 5
     assert {request.outcome for request in verdict.requests} == {"answered", "cancelled"}
-    assert table["nothing"].cut > 2
+    assert table["nothing"].cut > 5
     assert "| nothing | 1 |" in markdown(table)
     assert "violations: 0" in list(summary(verdict))
     lines = list(map(json.loads, write_answers(tmp_path, "org/toy", 6).read_text().splitlines()))
