@@ -193,6 +193,10 @@ def test_a_replica_does_not_wait_for_a_collector_that_never_answers(monkeypatch:
         own.close()
         own.close()
         assert not sent.is_set()
+        answering, _ = silent.accept()  # or its threads would try again beside later tests
+        with answering:
+            answering.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+            assert sent.wait(30)
 
 
 def test_replicas_on_other_nodes_get_the_variables_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
