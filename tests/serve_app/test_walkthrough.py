@@ -28,7 +28,7 @@ from tests.family.corpora import TASKS
 from tests.serve_app.command import ROOT
 from tests.serve_app.traffic import PATIENCE, Answer, Span, Traffic, gain, prompts
 
-pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # half an hour: two retrainings beside a service
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]  # half an hour to an hour: two retrainings beside a service
 
 PAGE = ROOT / "serve_app" / "learning.md"
 SECTION = "## A service that learns from its traffic"
