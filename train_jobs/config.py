@@ -114,7 +114,7 @@ class AlignConfig(Section):
     ranks: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (32,), min_length=1, description="LoRA ranks that every task chooses from"
     )
-    loss: str = Field("kl", description=described())
+    loss: str = Field("lk", description=described())
     learning_rate: float = Field(0.02, gt=0)
     base_steps: int | None = Field(
         None,

@@ -18,6 +18,7 @@ from torch import nn
 from core.atomic_files import replace
 from core.distill.dataset import DistillationBatch, DistillationBatches, DistillationSet
 from core.distill.learner import DraftLearner
+from core.distill.muon import muon
 from core.model.base import drawable_ids
 from core.replay.replay import Terms, score, total
 from core.traces.record import Record
@@ -37,7 +38,7 @@ class AlignmentRecipe:
     """
 
     rank: int | None = 32
-    loss: str = "kl"
+    loss: str = "lk"
     learning_rate: float = 0.02
     steps: int = 1000
     budget: int = 2048
@@ -47,7 +48,7 @@ class AlignmentRecipe:
 
 
 class TrainingStep(NamedTuple):
-    """A finished step: its loss in nats per token, and held-out acceptance if it was evaluated."""
+    """A finished step: its loss per token, and held-out acceptance if it was evaluated."""
 
     step: int
     steps: int
@@ -188,7 +189,7 @@ def _optimizers(learner: DraftLearner) -> list[tuple[torch.optim.Optimizer, floa
     rest: list[nn.Parameter] = []
     for name, parameter in learner.trained.items():
         (rest if parameter.ndim < 2 or name in embeddings else matrices).append(parameter)
-    optimizers: list[tuple[torch.optim.Optimizer, float]] = [(torch.optim.Muon(matrices, weight_decay=0.0), 1.0)]
+    optimizers = [(muon(matrices), 1.0)]
     if rest:
         optimizers.append((torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0.0), _ADAM_SCALE))
     return optimizers

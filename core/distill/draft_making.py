@@ -35,7 +35,7 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 def evenly(num_layers: int, count: int) -> list[int]:
     """Numbers of `count` layers, the first and the last among them; of one, the first."""
     if not 1 <= count <= num_layers:
-        raise ConfigError(f"a draft keeps 1 to {num_layers} of its target's layers, not {count}")
+        raise ConfigError(f"layers: a draft keeps 1 to {num_layers} of its target's layers, not {count}")
     return [round(index * (num_layers - 1) / max(1, count - 1)) for index in range(count)]
 
 
@@ -57,21 +57,19 @@ def make_from_layers(target: Path, name: str, layers: Sequence[int], ids: Sequen
     _write(target, name, changes, tensors, DraftVocabulary.from_ids(ids, config.vocab_size), destination)
 
 
-def make_narrow(
-    target: Path, name: str, layers: int, width: int, ids: Sequence[int], destination: Path, seed: int = 0
-) -> None:
-    """Write a draft of so many layers of `width`, begun at random from `seed`, whose head has the rows of `ids`."""
+def make_narrow(target: Path, name: str, layers: int, width: int, ids: Sequence[int], destination: Path) -> None:
+    """Write a draft of so many layers of `width`, begun at random, whose head has the rows of `ids`."""
     config = ModelConfig.load(target)
     if config.features or config.norm_offset or config.layers[0].rope.type == "longrope":
-        raise ConfigError("a narrow draft is a Llama, and this target is not like one; leave the width out")
+        raise ConfigError("width: a narrow draft is a Llama, and this target is not like one; leave the width out")
     if width % _HEAD_DIM or not 0 < width < config.hidden_size:
-        raise ConfigError(f"the width of a narrow draft is a multiple of {_HEAD_DIM} below its target's, not {width}")
+        raise ConfigError(f"width: that of a narrow draft is a multiple of {_HEAD_DIM} below its target's, not {width}")
     checkpoint = TensorCheckpoint(target)
     table = checkpoint[EMBEDDING].float()
     projection = torch.linalg.eigh(table.T @ table).eigenvectors[:, -width:]  # the right singular vectors
     head = checkpoint[EMBEDDING if config.tied else "lm_head.weight"].float()[torch.tensor(ids)]
     gates = 8 * width // 3 // _HEAD_DIM * _HEAD_DIM
-    random = torch.Generator().manual_seed(seed)
+    random = torch.Generator().manual_seed(0)
     tensors = {"model.norm.weight": torch.ones(width), "lm_head.weight": head @ projection, PROJECTION: projection}
     for place in range(layers):
         tensors |= _first_weights(f"model.layers.{place}", width, gates, math.sqrt(2 * layers), random)
@@ -88,6 +86,14 @@ def make_narrow(
         "attention_bias": False,
     }
     _write(target, name, changes, tensors, DraftVocabulary.from_ids(ids, config.vocab_size), destination)
+
+
+def made_for(draft: Path) -> str | None:
+    """What the target is called that the draft in this directory was made for; None if it is no such draft."""
+    if not (draft / "config.json").exists():
+        return None
+    name: str | None = read_config(draft).get("speculators_config", {}).get("verifier", {}).get("name_or_path")
+    return name
 
 
 def _layer_types(target: Path, config: ModelConfig) -> list[str] | None:

@@ -81,8 +81,8 @@ class DraftLearner:
         weights = {id(module.weight) for module in tables}
         return {name for name, parameter in self.trained.items() if id(parameter) in weights}
 
-    def loss(self, batch: DistillationBatch, loss: str = "kl") -> torch.Tensor:
-        """The loss of a batch in nats per token, one of `core.distill.losses.LOSSES`.
+    def loss(self, batch: DistillationBatch, loss: str) -> torch.Tensor:
+        """The loss of a batch, a mean over its tokens, one of `core.distill.losses.LOSSES`.
 
         Sums are over the target's most likely tokens, those among them that the draft has. The draft's softmax is over
         all that it has, so probability that it gives to others still counts as lost.

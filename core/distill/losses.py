@@ -2,7 +2,7 @@
 
 To add a loss, write a function here and its line in `LOSSES`: the configuration, its errors and its help follow. The
 function takes log-probabilities [positions, top] of the target and of the draft, at the target's most likely tokens,
-and returns the mean over the positions, in nats. -inf of the target marks a token that is left out. The first line of
+and returns the mean over the positions. -inf of the target marks a token that is left out. The first line of
 its docstring describes it.
 
 Positions weigh the same. A pass ends at its first miss, and the next one drafts on from the true token. So every

@@ -1,7 +1,7 @@
 """Muon, the optimizer of matrices (https://kellerjordan.github.io/posts/muon), in a format that the machine has.
 
-torch's own makes every update orthogonal in bfloat16. CPUs that have to emulate that format take 15 times as long for
-it as in float32, and longer than for the rest of a training step (measured on Zen 1, matrices of 576 x 1536).
+torch's own makes every update orthogonal in bfloat16. CPUs that have to emulate that format take 10 to 15 times as
+long for it as in float32, and longer than for the rest of a training step (Zen 1, a draft of SmolLM2: 52 s and 4).
 """
 
 from __future__ import annotations

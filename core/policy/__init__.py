@@ -16,12 +16,12 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     draft_policy.FORGET_PASSES  640  asks of a useless draft cost 2 x 0.7 / 640 = 0.2 % of the time    -0.9 %   -0.5 %
     draft_policy._FORGET_EVERY   16  all estimates are touched, which is too dear for every pass
     draft_policy._RUNNING_GAIN 1/32  about as long as a short answer                                    0.0 %    0.0 %
-    draft_policy._MAX_KEYS       64  drafts name themselves, and are not trusted: what is remembered is bounded
+    draft_policy._MAX_KEYS       64  in each band: drafts name themselves, and are not trusted
     draft_policy._MAX_PROCESSES 256  the same of the processes that draft
     acceptance.MEMORY           200  a change of prompts shows within a few answers                    -1.1 %   -0.3 %
     acceptance.PRIOR_ACCEPTANCE 0.7  optimistic: most drafts accept less; 0.5 and 0.85 instead         -2.6 %   +0.1 %
     acceptance.PRIOR_WEIGHT       2  a few wrong proposals are enough to doubt a new draft             +0.1 %   -1.4 %
-    acceptance.BANDS         0, 0.8  greedy answers, those of facts and code, and hotter ones differ most
+    acceptance.BANDS      1e-5, 0.8  greedy answers, those of facts and code, and hotter ones differ most
     acceptance.GUESSES          300  of a kind: a change of texts shows within a few answers
     acceptance.GUESSES_OF_PRIOR 1.5  one wrong guess is enough to doubt a kind
     acceptance.MOST_SUPPORT       4  quarters of the places that agree; kinds must fill up soon

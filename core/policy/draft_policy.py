@@ -22,10 +22,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from core.draft_key import DraftKey
-from core.policy.acceptance import AcceptanceEstimate, band
+from core.policy.acceptance import BANDS, AcceptanceEstimate, band
 from core.policy.cost_model import PassCosts
 from core.policy.latency import DraftLatency
 from core.policy.prompt_costs import Chunk
@@ -36,7 +37,7 @@ FORGET_PASSES = 640  # after which an estimate that is not renewed has 1/e of it
 OTHERS = DraftKey("*")  # stands for all drafts that were never met
 _FORGET_EVERY = 16  # passes
 _RUNNING_GAIN = 1 / 32  # per pass, of the running average of sessions
-_MAX_KEYS, _MAX_PROCESSES = 64, 256  # remembered: drafts name themselves, and are not trusted
+_MAX_KEYS, _MAX_PROCESSES = 64, 256  # remembered, keys in each band: drafts name themselves, and are not trusted
 _INSTANT = 1e-6  # seconds; nobody waits for less
 _HOPELESS = 2.0  # more than any chance
 
@@ -116,14 +117,14 @@ class DraftPolicy:
 
     def __init__(self) -> None:
         self.costs = PassCosts()
-        self._drafts: dict[tuple[DraftKey, int], DraftEstimates] = {}  # by band of temperatures
+        self._drafts: list[dict[DraftKey, DraftEstimates]] = [{} for _ in range(len(BANDS) + 1)]  # by band
         self._latencies: dict[bytes, DraftLatency] = {}
         self._running = 0.0
         self._passes = 0
 
-    def estimates(self, key: DraftKey, process: bytes, temperature: float = 1.0) -> DraftEstimates:
+    def estimates(self, key: DraftKey, process: bytes, temperature: float) -> DraftEstimates:
         """The estimates of a draft for answers about as hot, now that `process` drafts with it."""
-        estimates = _recent(self._drafts, (key, band(temperature)), DraftEstimates, _MAX_KEYS)
+        estimates = _recent(self._drafts[band(temperature)], key, DraftEstimates, _MAX_KEYS)
         estimates.latency = _recent(self._latencies, process, DraftLatency, _MAX_PROCESSES)
         return estimates
 
@@ -136,7 +137,7 @@ class DraftPolicy:
             self.costs.forget(keep)
             for latency in self._latencies.values():
                 latency.forget(keep)
-            for estimates in self._drafts.values():
+            for estimates in chain.from_iterable(drafts.values() for drafts in self._drafts):
                 estimates.acceptance.forget(keep)
 
     def plan(self, groups: Sequence[DraftedSessions], num_running: float) -> list[DraftBudget]:
@@ -183,13 +184,13 @@ class DraftPolicy:
         running = max(1.0, self._running)
         return self.plan([DraftedSessions(draft.acceptance, draft.latency, limit, running)], running)[0]
 
-    def declined(self, num_sessions: int, limit: int, temperature: float = 1.0) -> dict[DraftKey, bool]:
+    def declined(self, num_sessions: int, limit: int, temperature: float) -> dict[DraftKey, bool]:
         """By draft, the last to join last, whether a new session should go without it; with `OTHERS`.
 
         About `num_sessions` will run beside it, taken to be spread evenly over the drafts met, and to be as hot.
         """
         sessions = max(num_sessions, round(self._running), 1)
-        drafts = {key: of_band for (key, number), of_band in self._drafts.items() if number == band(temperature)}
+        drafts = self._drafts[band(temperature)]
         each = sessions / max(1, len(drafts))
         met = [DraftedSessions(draft.acceptance, draft.latency, limit, each) for draft in drafts.values()]
         never_met = DraftedSessions(AcceptanceEstimate(), DraftLatency(), limit, sessions)

@@ -60,7 +60,7 @@ class AcceptanceCounts(NamedTuple):
     def speedup(self) -> float:
         """Tokens a second in times plain decoding, with the number of drafted tokens that is best for all.
 
-        It is 1 if there was no pass.
+        It is 1 if there was no pass. There must be `times`.
         """
         return self.tokens / min(self.times) if self.passes else 1.0
 

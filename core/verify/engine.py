@@ -136,7 +136,7 @@ class VerifyEngine:
         """Of the messages to send, those whose answer the next pass may wait for."""
         return self._links.urgent()
 
-    def declined(self, temperature: float = 1.0) -> dict[DraftKey, bool]:
+    def declined(self, temperature: float) -> dict[DraftKey, bool]:
         """See `DraftPolicy.declined`."""
         return self.policy.declined(len(self._sessions), self.config.num_speculative_tokens, temperature)
 

@@ -121,7 +121,8 @@ def sentences(comparison: Comparison, period: str) -> str:
     return (
         f"Bundle {comparison.version} is {verdict} {against}: {gain} {_GAINS[figure]}.\n"
         f"On {len(sample.traces):,} of {sample.matching:,} answers of the last {period}{_skipped(sample)}; "
-        f"{comparison.terms.num_speculative_tokens} tokens drafted for every pass; intervals are 95 %.\n"
+        f"{comparison.terms.num_speculative_tokens} tokens drafted for every pass"
+        f"{', for speed as many of them as are best' * (figure == 'speedup')}; intervals are 95 %.\n"
         + _WITHOUT_COSTS * (figure != "speedup")
         + _measured_in_words(whole.measured)
     )

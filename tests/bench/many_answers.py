@@ -184,7 +184,7 @@ def report(study: Study, names: Sequence[str]) -> None:
     read = {name: study.result(name).read_bytes() for name in names if study.result(name).exists()}
     results = {name: msgspec.json.decode(content, type=Result) for name, content in read.items()}
     by_head = {
-        head: list(points(judging, {name: result.counts[head] for name, result in results.items()}))
+        head: list(points(judging, {name: of.counts[head] for name, of in results.items() if head in of.counts}))
         for head in (WHOLE, CUT)
     }
     whole, cut = study.chosen.vocabularies
@@ -312,9 +312,9 @@ def judge(study: Study, model: CausalLM, judging: Sequence[Trace]) -> dict[str, 
     """The counts of all judging answers, with the head as it is, and cut where it holds all of the smaller one."""
     smaller = DraftVocabulary.load(study.smaller_head)
     own = range(model.vocab_size) if model.head_ids is None else model.head_ids.tolist()
-    heads = [None, smaller] if set(own) > set(smaller.ids.tolist()) else [None]
+    heads = [None, smaller] if set(own) >= set(smaller.ids.tolist()) else [None]
     found = score_vocabularies(model, heads, judging, study.terms, [None] * len(heads))
-    return {WHOLE: found[0], CUT: found[-1]}
+    return dict(zip((WHOLE, CUT), found, strict=False))
 
 
 def _last_line(log: Path) -> str:

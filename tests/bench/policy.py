@@ -177,7 +177,7 @@ class Replay:
             if stream.remaining <= 0:
                 running[index] = Stream(next(self._answers), self.kind)
             elif stream.estimates is None and stream.passes == JOIN_PASSES and self._joins(stream, len(running)):
-                stream.estimates = self.policy.estimates(DraftKey(stream.label), stream.label.encode())
+                stream.estimates = self.policy.estimates(DraftKey(stream.label), stream.label.encode(), 1.0)
         self._plan(running)
 
     def _seconds_to_wait(self, running: Sequence[Stream], drafting: int) -> float:
@@ -230,7 +230,7 @@ class Replay:
     def _joins(self, stream: Stream, sessions: int) -> bool:
         if self.fixed is not None:
             return self.fixed > 0
-        declined = self.policy.declined(sessions, LENGTH)
+        declined = self.policy.declined(sessions, LENGTH, 1.0)
         return not declined.get(DraftKey(stream.label), declined[OTHERS])
 
     def _plan(self, running: Sequence[Stream]) -> None:

@@ -27,7 +27,7 @@ from core.draft_key import GENERAL
 from core.generation import Run
 from core.model.base import drawable_ids
 from core.model.causal_lm import load_draft_model
-from core.policy.acceptance import AcceptanceEstimate
+from core.policy.acceptance import AcceptanceEstimate, band
 from core.policy.draft_policy import DraftPolicy
 from core.replay.replay import AcceptanceCounts, Terms, hits_among, output_logits, replay, session_forward
 from core.tasks.classifier import TaskClassifier
@@ -140,13 +140,16 @@ def replayed(
 
 
 def played(trials: Sequence[Trial], terms: Terms, *, drafted: bool) -> Iterator[list[Run]]:
-    """The runs of each answer with own text, and with its draft if `drafted`, as one service would have them."""
+    """The runs of each answer with own text, and with its draft if `drafted`, as one service would have them.
+
+    It estimates a draft for each band of temperatures.
+    """
     policy = DraftPolicy()
     for rows, seconds in load().pass_seconds.items():
         policy.costs.observe(rows, seconds)
-    sources, estimates = Sources(policy, DEFAULT), dict[str, AcceptanceEstimate]()
+    sources, estimates = Sources(policy, DEFAULT), dict[tuple[str, int], AcceptanceEstimate]()
     for record, hit, draft in trials:
-        estimate = estimates.setdefault(draft, AcceptanceEstimate())
+        estimate = estimates.setdefault((draft, band(record.params.temperature)), AcceptanceEstimate())
         yield list(competition(record, terms, sources, hit if drafted else None, estimate))
 
 

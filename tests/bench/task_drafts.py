@@ -61,6 +61,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 1])
     parser.add_argument("--widths", type=int, nargs="+", default=[0, 256], help="0 is the target's own")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--learn-from", type=int, default=Sizes().train, help="answers of each task")
     parser.add_argument("--steps", type=int, default=100, help="of training, for each task")
     parser.add_argument("--general-steps", type=int, default=600, help="of training on general traffic")
     parser.add_argument("--answers-only", action="store_true", help="train nothing yet")
@@ -71,7 +72,7 @@ def options() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     chosen = options().parse_args(argv)
-    sizes = Sizes()
+    sizes = Sizes(train=chosen.learn_from)
     if chosen.quick:
         sizes = Sizes(test=3, stop=2, train=6, shard=6, longest_answer=12)
         chosen.tasks, chosen.layers, chosen.widths, chosen.seeds = [2], [1], [64], [0]
@@ -117,8 +118,9 @@ def train(chosen: argparse.Namespace, answers: Answers) -> list[Outcome]:
 
 def _settle(chosen: argparse.Namespace) -> None:
     """What drafts depend on is written into the work directory, so that none is taken for one of other settings."""
-    names = ("target", "shipped", "steps", "general_steps", "quick")
+    names = ("target", "shipped", "learn_from", "steps", "general_steps", "quick")
     ours, file = {name: getattr(chosen, name) for name in names}, chosen.work / "settings.json"
+    ours["general"] = None if chosen.general is None else str(chosen.general.absolute())
     if file.exists() and (theirs := read_json(file, dict[str, Any])) != ours:
         raise SystemExit(f"{chosen.work} has drafts of {theirs}, not of {ours}: give another --work")
     write_json(file, ours)

@@ -22,6 +22,7 @@ from core.atomic_files import ASIDE, replace
 from core.distill.alignment import AlignmentRecipe, TrainingStep, align
 from core.distill.dataset import DistillationSet
 from core.distill.draft_making import evenly, make_from_layers, make_narrow
+from core.distill.muon import has_bfloat16
 from core.model.base import drawable_ids
 from core.model.causal_lm import load_draft_model
 from core.model.config import ModelConfig
@@ -265,7 +266,7 @@ class Study:
             steps=steps,
             evaluate_every=max(1, steps // _EVALUATIONS),
             seed=seed,
-            products="bfloat16",
+            products="bfloat16" if has_bfloat16(torch.device("cpu")) else "float32",
         )
 
     def _counts(self, tasks: Sequence[NarrowTask]) -> Counter[int]:
@@ -342,11 +343,11 @@ class Shown:
     """Says at every evaluation how far a run is, and how long the rest takes if its steps are like those so far."""
 
     def __init__(self) -> None:
-        self.steps = 0  # that are to be done
+        self.steps = 0  # that are to be done, without those on general traffic
         self._done, self._began = 0, time.monotonic()
 
     def __call__(self, name: str, step: TrainingStep) -> None:
-        self.steps -= 1
+        self.steps -= name != GENERAL
         if not self._done:  # what was replayed before says nothing
             self._began = time.monotonic()
         self._done += 1

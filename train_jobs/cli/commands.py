@@ -143,8 +143,10 @@ class Commands:
     def make_draft(
         self,
         config: Config,
-        layers: Annotated[int | None, typer.Option(help="Layers of the draft, instead of the YAML's.")] = None,
-        vocabulary: Annotated[int | None, typer.Option(help="Token ids in its head, instead of the YAML's.")] = None,
+        layers: Annotated[int | None, typer.Option(min=1, help="Layers of the draft, instead of the YAML's.")] = None,
+        vocabulary: Annotated[
+            int | None, typer.Option(min=2, help="Token ids in its head, instead of the YAML's.")
+        ] = None,
         work: Work = None,
     ) -> None:
         """Make a draft for a target that has none, from the target itself, and align it on the target's answers.
@@ -154,7 +156,7 @@ class Commands:
         head's rows of the tokens that the answers use; with `make: {width: 256}` it is a narrow copy instead. What
         neither the options nor `make` give is chosen by short trials: the shape with the most tokens a second, from
         costs measured here. The last table shows what a token costs beside a pass of the target, and how much is
-        accepted.
+        accepted. A draft that is in the directory already stays, unless the new one is better.
 
         Example: `taskspec draft make --config train_jobs/configs/smollm2.yaml --layers 2 --vocabulary 4096`
 
@@ -174,6 +176,10 @@ class Commands:
         accepted = f"{counts.acceptance_rate:.3f} accepted, {counts.tokens_per_pass:.2f} tokens per target pass"
         print_line(console, f"The draft is in {draft.directory}")
         print_line(console, f"On held-out answers {speed}; {accepted}")
+        if draft.gain is not None:
+            gain = "{:+.1%} ({:+.1%} to {:+.1%}) tokens a second".format(*draft.gain)
+            stays = "" if draft.in_place else f"; so that one stays in {settings.draft}"
+            print_line(console, f"It brings {gain} over the draft that was there{stays}")
 
     def import_traces(
         self,

@@ -19,17 +19,18 @@ def load_target(config: RetrainConfig, sessions: int = 1) -> Model:
 
 
 def load_draft(
-    config: RetrainConfig,
-    directory: Path | None,
-    vocabulary: DraftVocabulary | None = None,
-    dtype: torch.dtype = torch.float32,
+    config: RetrainConfig, directory: Path | None, vocabulary: DraftVocabulary | None = None, *, served: bool = False
 ) -> Model:
-    """An adapter or a whole model, None for the draft without adapter; its head has the rows of `vocabulary`."""
+    """An adapter or a whole model, None for the draft without adapter; its head has the rows of `vocabulary`.
+
+    It computes in float32, or, if `served`, as in the pools of a service.
+    """
     return load_draft_model(
         directory,
         model_directory(config.draft),
-        dtype=dtype,
+        dtype=torch.bfloat16 if served else torch.float32,
         device=config.align.device,
+        exact=not served,
         vocabulary=vocabulary,
         target=model_directory(config.target.model),
     )

@@ -3,6 +3,7 @@
 The answers are those of the collect stage. Without a shape in the configuration, drafts of several numbers of layers
 are trained for a short while. Each is replayed with its head cut to several sizes, and the cost of every shape is
 measured beside the target's passes: the shape with the most tokens a second (`core.replay.speed`) is trained in full.
+A draft that was there before stays, unless the new one is better.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from core.atomic_files import ASIDE
 from core.bundle.manifest import MeasuredCosts
-from core.distill.draft_making import evenly, make_from_layers, make_narrow
+from core.confidence_intervals import Difference, compare
+from core.distill.draft_making import evenly, made_for, make_from_layers, make_narrow
 from core.errors import ConfigError
 from core.model.base import Model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, filled_up
+from core.model.loader import public_name
 from core.model_names import hub_id, locate
 from core.replay.replay import AcceptanceCounts, score_draft, total
 from core.replay.speed import DraftCosts, draft_shape
@@ -37,6 +39,7 @@ from train_jobs.retrain.pipeline import exclusive, run_stage
 from train_jobs.stages import open_workspace
 from train_jobs.stages.align import fit_all
 from train_jobs.work.artefacts import COSTS, FittedDrafts, read_json, write_json
+from train_jobs.work.cached_step import CachedStep, settings_of
 from train_jobs.work.in_memory import learns_in_memory
 from train_jobs.work.models import model_directory, replay_terms, target_tokenizer
 
@@ -62,16 +65,27 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class MadeDraft(msgspec.Struct, frozen=True):
-    """The draft's directory, its shape and cost, and its counts on held-out answers."""
+    """The draft that was made, its directory, and what it reached on held-out answers.
+
+    `before` is what the draft did that was where it belongs, if one was, and `gain` the difference to it in tokens a
+    second. It takes that draft's place only if it is better.
+    """
 
     directory: Path
     promise: Promise
+    before: Promise | None
+    gain: Difference | None
+
+    @property
+    def in_place(self) -> bool:
+        return self.gain is None or self.gain.better
 
 
 def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
     """Make the draft that `config.draft` names, at its path. It runs on the connected Ray, and can be resumed.
 
-    Raises `ConfigError` for a shape that the target does not allow, or for traces that are kept in memory.
+    Raises `ConfigError` for a shape that the target does not allow, for traces that are kept in memory, or if another
+    model is at that path.
     """
     if learns_in_memory(config):
         raise ConfigError(
@@ -79,11 +93,16 @@ def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
             "stays on a disk: write `files` in place of `traces`"
         )
     config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).absolute())})
+    make = config.make
     with exclusive(config.work), Progress(console, ("collect", "draft")) as progress:
         maker = DraftMaker(config, progress)
-        promises = maker.trials() if None in (config.make.layers, config.make.vocabulary) else []
-        draft = maker.make(quickest(promises).shape if promises else None)
-    console.print(_table([*promises, draft.promise]))
+        if make.layers is None or make.vocabulary is None:
+            promises = maker.trials()
+            shape = quickest(promises).shape
+        else:
+            promises, shape = [], Shape(make.layers, make.width, make.vocabulary)
+        draft = maker.make(shape)
+    console.print(_table(promises, draft))
     return draft
 
 
@@ -96,15 +115,22 @@ class DraftMaker:
     """Makes drafts of any shape from the answers of one work directory."""
 
     def __init__(self, config: RetrainConfig, progress: Progress) -> None:
-        self._config, self._progress = config, progress
         self._target = model_directory(config.target.model)
-        if not Path(config.draft).exists():  # the collect stage asks for its context
-            self._write(Shape(1, None, 1), [0], Path(config.draft))
+        self._name = hub_id(config.target.model)
+        self._destination = Path(config.draft)
+        _check_may_be_replaced(self._destination, public_name(self._name))
+        # what all drafts of the target have in common is asked of one that has learned nothing
+        blank = config.work / "blank"
+        self._write(Shape(config.make.layers or 1, config.make.width, 1), [0], blank)
+        self._config = config = config.model_copy(update={"draft": str(blank)})
+        self._terms = replay_terms(config)
+        if (config.make.vocabulary or 0) > self._terms.num_valid:
+            raise ConfigError(f"make.vocabulary: the target has {self._terms.num_valid} ids; write so many or fewer")
+        self._progress = progress
         self._work = open_workspace(config)
         run_stage(self._work, "collect", progress)
-        self._terms = replay_terms(config)
-        self._drafts = FittedDrafts(config.work / "draft")
-        self._drafts.directory.mkdir(exist_ok=True)
+        learns = settings_of(config.align, "seeds", "loss", "learning_rate", "budget", "products")
+        self._drafts = FittedDrafts(CachedStep(config.work / "draft", self._work.steps["collect"].key, learns).start())
         self._counts = Counter(token for trace in self._work.traces("train") for token in trace.output_ids)
 
     def trials(self) -> list[Promise]:
@@ -126,21 +152,38 @@ class DraftMaker:
         write_json(file, promises)
         return promises
 
-    def make(self, shape: Shape | None) -> MadeDraft:
-        """Train the draft of a shape, by default the configuration's, and put it where the configuration says."""
-        make = self._config.make
-        shape = shape or Shape(make.layers or 1, make.width, make.vocabulary or max(TRIED_SIZES))
-        [run] = self._fit([shape], make.steps, "draft")
-        destination = Path(self._config.draft)
-        aside = destination.with_name(ASIDE + destination.name)
+    def make(self, shape: Shape) -> MadeDraft:
+        """Train the draft of a shape, and put it where the configuration says, if it is better than what is there."""
+        [run] = self._fit([shape], self._config.make.steps, "draft")
+        draft, prompts = self._drafts.draft(run.name), [trace.prompt_ids for trace in self._work.traces("promotion")]
+        promise, counts = self._judged(draft, shape)
+        before, gain = None, None
+        if self._destination.exists():
+            before, earlier = self._judged(self._destination, self._shape_of(self._destination))
+            gain = compare(counts, earlier, prompts, "speedup")
+        result = MadeDraft(draft, promise, before, gain)
+        if not result.in_place:
+            return result
+        self._put(draft)
+        return msgspec.structs.replace(result, directory=self._destination)
+
+    def _put(self, draft: Path) -> None:
+        aside = self._destination.with_name(ASIDE + self._destination.name)
         shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(self._drafts.draft(run.name), aside)
-        shutil.rmtree(destination, ignore_errors=True)
-        aside.rename(destination)
-        model = self._load(destination)
-        costs = self._costs(destination)
-        counts = total(score_draft(model, self._work.traces("promotion"), self._terms, costs))
-        return MadeDraft(destination, Promise(shape, costs.token, counts))
+        shutil.copytree(draft, aside)
+        shutil.rmtree(self._destination, ignore_errors=True)
+        aside.rename(self._destination)
+
+    def _judged(self, draft: Path, shape: Shape) -> tuple[Promise, list[AcceptanceCounts]]:
+        """Of a whole draft, on the answers that judge, together and one by one."""
+        costs = self._costs(draft)
+        counts = score_draft(self._load(draft), self._work.traces("promotion"), self._terms, costs)
+        return Promise(shape, costs.token, total(counts)), counts
+
+    def _shape_of(self, draft: Path) -> Shape:
+        config, width = ModelConfig.load(draft), ModelConfig.load(self._target).hidden_size
+        whole = None if config.hidden_size == width else config.hidden_size
+        return Shape(config.num_layers, whole, len(DraftVocabulary.load(draft).ids))
 
     def _fit(self, shapes: Sequence[Shape], steps: int, stage: str) -> list[TrainingRun]:
         runs = []
@@ -168,11 +211,10 @@ class DraftMaker:
         )
 
     def _write(self, shape: Shape, ids: Sequence[int], destination: Path) -> None:
-        name = hub_id(self._config.target.model)
         if shape.width is None:
-            make_from_layers(self._target, name, evenly(self._num_layers, shape.layers), ids, destination)
+            make_from_layers(self._target, self._name, evenly(self._num_layers, shape.layers), ids, destination)
         else:
-            make_narrow(self._target, name, shape.layers, shape.width, ids, destination)
+            make_narrow(self._target, self._name, shape.layers, shape.width, ids, destination)
 
     def _ids(self, size: int) -> list[int]:
         """Those that the answers use most, then the lowest."""
@@ -192,7 +234,7 @@ class DraftMaker:
         ]
 
     def _load(self, directory: Path, vocabulary: DraftVocabulary | None = None) -> Model:
-        return load_draft(self._config, directory, vocabulary, torch.bfloat16)
+        return load_draft(self._config, directory, vocabulary, served=True)
 
     def _costs(self, directory: Path, vocabulary: DraftVocabulary | None = None) -> DraftCosts:
         """Measured here, once for every shape of a draft, then kept."""
@@ -215,13 +257,25 @@ def _run_name(shape: Shape, steps: int) -> str:
     return f"layers-{shape.layers}-width-{shape.width or 'whole'}-ids-{shape.vocabulary}-steps-{steps}"
 
 
-def _table(promises: Sequence[Promise]) -> Table:
-    """One row per shape that was tried; the last one is the draft that was made."""
-    columns = ("layers", "width", "ids in the head", "cost of a token", "acceptance", "drafted at once", "speed")
+def _check_may_be_replaced(destination: Path, target: str) -> None:
+    """Raises `ConfigError` if there is something other than a draft that was made for this target."""
+    if not destination.exists() or (destination.is_dir() and not any(destination.iterdir())):
+        return
+    theirs = made_for(destination)
+    if theirs != target:
+        what = "no draft that this command made" if theirs is None else f"a draft for {theirs}, not for {target}"
+        raise ConfigError(f"draft: {destination} is {what}; write a directory that does not exist yet")
+
+
+def _table(tried: Sequence[Promise], draft: MadeDraft) -> Table:
+    """One row for each shape that was tried, for the draft that was there before, and for the one that was made."""
+    columns = ("", "layers", "width", "ids in the head", "cost of a token", "acceptance", "drafted at once", "speed")
     table = Table(*columns, title="cost: in target passes; speed: tokens a second, times plain decoding, one stream")
-    for promise in promises:
+    before = [] if draft.before is None else [("there before", draft.before)]
+    for name, promise in [*(("tried", promise) for promise in tried), *before, ("made", draft.promise)]:
         shape = promise.shape
         table.add_row(
+            name,
             str(shape.layers),
             str(shape.width or "the target's"),
             str(shape.vocabulary),

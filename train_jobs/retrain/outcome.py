@@ -11,7 +11,7 @@ from train_jobs.cluster.progress_view import print_line
 
 
 class SlotDecision(msgspec.Struct, frozen=True):
-    """The candidate that a slot got (task, mixed, full, general, live), and the reason."""
+    """The candidate that a slot got (see `train_jobs.drafts.candidates`), and the reason."""
 
     decision: str
     reason: str

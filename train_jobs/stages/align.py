@@ -22,7 +22,7 @@ from train_jobs.cluster.workers import at_most
 from train_jobs.config import RetrainConfig
 from train_jobs.drafts.candidates import TASK, draft_name, trial_name
 from train_jobs.drafts.training_runs import TrainingRun, base_runs, rank_trials, specialised_runs
-from train_jobs.work.artefacts import LIVE, Collected, FittedDrafts, LiveDrafts, write_json
+from train_jobs.work.artefacts import LIVE_DRAFTS, Collected, FittedDrafts, LiveDrafts, write_json
 from train_jobs.work.cached_step import fingerprint, settings_of
 from train_jobs.work.findings import RunTime
 from train_jobs.work.models import live_bundle, model_directory, replay_terms
@@ -39,8 +39,8 @@ def inputs(config: RetrainConfig) -> list[object]:
 def run(work: Workspace, progress: Progress) -> None:
     """Train the bases, then from them the controls and the adapters of all tasks."""
     directory, drafts = work.steps["align"].start(), work.drafts()
-    if not (directory / LIVE).exists():  # looked up once, so that a resumed run goes on from the same drafts
-        write_json(directory / LIVE, live_drafts(work))
+    if not (directory / LIVE_DRAFTS).exists():  # looked up once, so that a resumed run goes on from the same drafts
+        write_json(directory / LIVE_DRAFTS, live_drafts(work))
     bases = base_runs(work)
     fit_all(work, drafts, bases, "align: base", progress)
     drafts.keep_bases({run.seed: drafts.draft(run.name) for run in bases})

@@ -31,7 +31,7 @@ Split = Literal["train", "stop", "promotion", "test"]
 SPLITS: tuple[Split, ...] = ("train", "stop", "promotion", "test")
 HELD_OUT = SPLITS[1:]  # one for early stopping, one for promotion, one for the reported figures
 SplitCounts = dict[Split, dict[int, AcceptanceCounts]]  # by number of the trace in its split
-CHANGES, ROUTING, WINNERS, LIVE = "changes.json", "routing.json", "winners.json", "live.json"
+CHANGES, ROUTING, WINNERS, LIVE_DRAFTS = "changes.json", "routing.json", "winners.json", "live.json"
 COSTS = "costs.json"
 _BASES, _RANKS = "bases.json", "ranks.json"
 

@@ -50,9 +50,9 @@ class CachedStep:
         return made_for.exists() and made_for.read_text() == self.key
 
 
-def settings_of(section: Section) -> dict[str, Any]:
-    """The settings that a result depends on; the resources of a worker are none."""
-    return section.model_dump(mode="json", exclude={"worker"})
+def settings_of(section: Section, *names: str) -> dict[str, Any]:
+    """The settings that a result depends on, by default all but the resources of a worker."""
+    return section.model_dump(mode="json", include=set(names) or None, exclude={"worker"})
 
 
 def fingerprint(path: Path | None) -> list[tuple[str, int, int]]:

@@ -16,7 +16,7 @@ from train_jobs.config import RetrainConfig
 from train_jobs.work.artefacts import (
     CHANGES,
     COSTS,
-    LIVE,
+    LIVE_DRAFTS,
     ROUTING,
     WINNERS,
     Collected,
@@ -74,7 +74,7 @@ class Workspace:
 
     def live(self) -> LiveDrafts:
         """The drafts in service when the align stage began."""
-        return read_json(self._directory("align") / LIVE, LiveDrafts)
+        return read_json(self._directory("align") / LIVE_DRAFTS, LiveDrafts)
 
     def drafts(self) -> FittedDrafts:
         return FittedDrafts(self._directory("align"))

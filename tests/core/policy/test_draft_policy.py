@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.draft_key import DraftKey
-from core.policy.acceptance import AcceptanceEstimate, Expected
+from core.policy.acceptance import AcceptanceEstimate, Expected, band
 from core.policy.draft_policy import CLEARLY, FORGET_PASSES, OTHERS, DraftBudget, DraftedSessions, DraftPolicy
 from core.policy.latency import DraftLatency
+from core.sampling.params import GREEDY_BELOW
 
 PASS = 0.010
 LIMIT = 6
@@ -134,7 +137,7 @@ def test_min_survival_is_what_one_more_token_must_be_worth() -> None:
 
 def test_before_a_pass_was_measured_every_row_seems_free() -> None:
     assert DraftPolicy().plan([group(0.1)], 1) == [DraftBudget(LIMIT)]
-    assert DraftPolicy().declined(1, LIMIT) == {OTHERS: False}
+    assert DraftPolicy().declined(1, LIMIT, 1.0) == {OTHERS: False}
 
 
 def test_nothing_is_planned_for_no_drafts() -> None:
@@ -146,7 +149,7 @@ def test_nothing_is_planned_for_no_drafts() -> None:
 
 def met(made: DraftPolicy, task: str, accepted: int, passes: int = 200) -> None:
     """A draft that is asked for six tokens, proposes them, and has so many accepted."""
-    estimates = made.estimates(DraftKey(task), task.encode())
+    estimates = made.estimates(DraftKey(task), task.encode(), 1.0)
     for _ in range(passes):
         estimates.acceptance.observe(LIMIT, LIMIT, accepted)
         estimates.latency.observe(LIMIT, 0.0005, 0.0007)
@@ -156,7 +159,7 @@ def test_the_drafts_that_pay_are_told_from_those_that_do_not() -> None:
     made = policy(per_row=0.02)
     met(made, "useless", 0)
     met(made, "good", 4)
-    assert made.declined(1, LIMIT) == {DraftKey("useless"): True, DraftKey("good"): False, OTHERS: False}
+    assert made.declined(1, LIMIT, 1.0) == {DraftKey("useless"): True, DraftKey("good"): False, OTHERS: False}
 
 
 def sixteen_rows_for_one() -> DraftPolicy:
@@ -170,26 +173,26 @@ def sixteen_rows_for_one() -> DraftPolicy:
 
 def test_among_so_many_sessions_that_none_would_pay_all_are_declined() -> None:
     made = sixteen_rows_for_one()
-    assert not made.declined(1, LIMIT)[DraftKey("good")]
-    assert all(made.declined(32, LIMIT).values())
+    assert not made.declined(1, LIMIT, 1.0)[DraftKey("good")]
+    assert all(made.declined(32, LIMIT, 1.0).values())
 
 
 def test_sessions_to_come_are_expected_to_run_beside_as_many_as_of_late() -> None:
     made = sixteen_rows_for_one()
     for _ in range(200):
         made.observe_pass(32)
-    assert made.declined(1, LIMIT)[DraftKey("good")]
+    assert made.declined(1, LIMIT, 1.0)[DraftKey("good")]
     for _ in range(200):
         made.observe_pass(1)
-    assert not made.declined(1, LIMIT)[DraftKey("good")]
+    assert not made.declined(1, LIMIT, 1.0)[DraftKey("good")]
 
 
 def test_the_draft_that_joined_last_is_listed_last_and_the_oldest_are_forgotten() -> None:
     made = policy()
     for number in range(300):
-        made.estimates(DraftKey(f"{number}"), b"")
-    made.estimates(DraftKey("270"), b"")
-    listed = list(made.declined(1, LIMIT))
+        made.estimates(DraftKey(f"{number}"), b"", 1.0)
+    made.estimates(DraftKey("270"), b"", 1.0)
+    listed = list(made.declined(1, LIMIT, 1.0))
     assert (listed[-2:], len(listed)) == ([DraftKey("270"), OTHERS], 65)
 
 
@@ -200,7 +203,7 @@ def passes_that_ask(count: int, *, right: bool) -> list[int]:
     """The passes of so many that ask a draft, known to be useless, which from now on is always right or never."""
     made = policy(per_row=0.02)
     met(made, "known", 0)
-    estimates = made.estimates(DraftKey("known"), b"known")
+    estimates = made.estimates(DraftKey("known"), b"known", 1.0)
     sessions = DraftedSessions(estimates.acceptance, estimates.latency, LIMIT, 1)
     asked = []
     for number in range(count):
@@ -266,3 +269,15 @@ def test_a_draft_that_guesses_greedy_answers_alone_is_declined_for_hot_ones_alon
     declined = [made.declined(1, LIMIT, temperature)[key] for temperature in (0.0, 0.9, 2.0)]
     assert declined == [False, True, True]
     assert key not in made.declined(1, LIMIT, 0.7)  # it was not met there
+
+
+def test_many_drafts_asked_at_all_temperatures_are_all_remembered() -> None:
+    made, drafts = policy(), [DraftKey(f"{number}") for number in range(24)]
+    for key, temperature in product(drafts, (0.0, 0.7, 1.0)):
+        made.estimates(key, b"", temperature)
+    assert all(list(made.declined(1, LIMIT, temperature)) == [*drafts, OTHERS] for temperature in (0.0, 0.7, 1.0))
+
+
+def test_what_the_sampler_takes_as_greedy_is_judged_as_such() -> None:
+    assert {band(temperature) for temperature in (0.0, GREEDY_BELOW / 2)} == {0}
+    assert band(2 * GREEDY_BELOW) == 1

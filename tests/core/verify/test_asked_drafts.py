@@ -72,7 +72,7 @@ def test_where_rows_are_dear_many_sessions_go_without_proposals_and_the_last_one
     wanted = []
     while len(simulation.target.runs[numbers[0]]) < 140:
         simulation.turn()
-        wanted.append(not simulation.target.engine.declined().get(DraftKey("math")))
+        wanted.append(not simulation.target.engine.declined(1.0).get(DraftKey("math")))
     simulation.run()
     proposed = [run.proposed for run in simulation.target.runs[numbers[0]]]
     assert sum(proposed[40:140]) <= 0.2 * 100
@@ -109,12 +109,12 @@ def test_one_session_of_a_draft_that_was_slow_under_load_shows_that_it_is_quick_
         simulation.run()
 
     answered(8)
-    assert engine.declined()[DraftKey("math")]
+    assert engine.declined(1.0)[DraftKey("math")]
     draft._seconds = PASS / 100
     before = engine.counts["steps"]
-    while engine.declined()[DraftKey("math")] and engine.counts["steps"] - before < 2 * FORGET_PASSES:
+    while engine.declined(1.0)[DraftKey("math")] and engine.counts["steps"] - before < 2 * FORGET_PASSES:
         answered(1)
-    assert not engine.declined()[DraftKey("math")]
+    assert not engine.declined(1.0)[DraftKey("math")]
 
 
 @pytest.mark.parametrize(("off", "wanted"), [(0, True), (1, False)])
@@ -134,7 +134,7 @@ def test_answers_that_come_after_the_pass_tell_how_good_a_draft_is(off: int, wan
         bench.step()
         bench.propose(number, len(PROMPT) + known, ((answer[known] + off) % VOCAB_SIZE,))
     assert sum(run.proposed for run in bench.runs[number]) == 0
-    assert bench.engine.declined()[DraftKey("math")] != wanted
+    assert bench.engine.declined(1.0)[DraftKey("math")] != wanted
 
 
 def test_what_is_wanted_reaches_the_draft_and_bounds_the_pass() -> None:

@@ -254,11 +254,11 @@ def test_a_grammar_that_fails_beside_a_shared_prompt_disturbs_nobody() -> None:
 def test_a_draft_whose_tokens_the_grammar_forbids_is_known_to_be_bad() -> None:
     engine = new_engine()
     [number] = engine.open([asked(LISTED, max_tokens=200)])
-    before = engine.policy.estimates(DraftKey("math"), b"math#1").acceptance.tokens(1)
+    before = engine.policy.estimates(DraftKey("math"), b"math#1", 1.0).acceptance.tokens(1)
     while engine.gauges()["sessions"]:
         session = engine._sessions.get(number)
         assert session is not None
         engine.receive(b"math#1", Propose(number, 0, session.length, (7, 7)))
         engine.step()
     assert engine.counts["proposed_draft"] == 0
-    assert engine.policy.estimates(DraftKey("math"), b"math#1").acceptance.tokens(1) - 1 < (before - 1) / 2
+    assert engine.policy.estimates(DraftKey("math"), b"math#1", 1.0).acceptance.tokens(1) - 1 < (before - 1) / 2

@@ -15,7 +15,7 @@ from core.bundle.manifest import MeasuredCosts
 from core.bundle.shadow_results import shadow_of
 from core.errors import ConfigError
 from core.family import DRAFT_DIR
-from core.replay.speed import PROFILED_ROWS, draft_shape
+from core.replay.speed import MOST_ROWS, draft_shape
 from core.traces.store import TraceStore
 from serve_app.cli.shadow import seconds
 from tests.core.bundle.bundles import publish_adapters
@@ -64,7 +64,7 @@ def test_people_see_both_bundles_by_task_and_one_sentence(
     assert any(line.split()[:3] == ["all", "16", "acceptance"] for line in lines)
     assert f"Bundle {worse} is worse than bundle {SHIPPED}: -0." in out
     assert "Neither bundle knows what these drafts cost" in out
-    assert "On 16 of 16 answers of the last 24h; 6 tokens drafted for every pass" in out
+    assert "On 16 of 16 answers of the last 24h; 6 tokens drafted for every pass; intervals" in out
     assert "What the service itself measured" in out
     assert "acceptance rate 0.400 on 16 of them" in out
     assert f"Bundle {SHIPPED} is better than bundle {worse}: +0." in ask(SHIPPED)[1]  # which is live
@@ -73,13 +73,14 @@ def test_people_see_both_bundles_by_task_and_one_sentence(
 def test_a_bundle_whose_retraining_measured_costs_is_judged_by_speed(
     tmp_path: Path, root: Path, kept: TraceStore, ask: Ask
 ) -> None:
-    costs = MeasuredCosts(passes=(0.01,) * PROFILED_ROWS, tokens={draft_shape(None, DRAFT_DIR): 0.001})
+    costs = MeasuredCosts(passes=(0.01,) * MOST_ROWS, tokens={draft_shape(None, DRAFT_DIR): 0.001})
     worse = with_a_worse_adapter(root, tmp_path / "worse", costs).version
     kept.append(traces())
     out = ask(worse, "--against", SHIPPED)[1]
     assert any(line.split()[:3] == [PYTHON, "8", "speedup"] for line in out.splitlines())
     assert re.search(rf"Bundle {worse} is worse than bundle {SHIPPED}: -\d+\.\d% .* tokens a second", out)
     assert "Neither bundle knows" not in out
+    assert "6 tokens drafted for every pass, for speed as many of them as are best; intervals" in out
     found = json.loads(ask(worse, "--against", SHIPPED, "--json")[1])
     assert found["judged_by"] == "speedup"
     assert found["all"]["speedup"]["candidate"]["value"] < found["all"]["speedup"]["against"]["value"]

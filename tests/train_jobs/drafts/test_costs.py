@@ -9,7 +9,7 @@ import pytest
 
 from core.bundle.store import open_live
 from core.family import BUNDLE_DIR, DRAFT_DIR
-from core.replay.speed import PROFILED_ROWS, draft_shape
+from core.replay.speed import MOST_ROWS, draft_shape
 from tests.train_jobs.retraining import TINY
 from train_jobs.config import load_config
 from train_jobs.drafts import costs
@@ -28,7 +28,7 @@ def test_they_are_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
     config, drafts = load_config(TINY), [None, *(bundle.directory(slot) for slot in bundle.manifest.slots)]
     measured = measured_costs(config, drafts, tmp_path / "costs.json")
     assert measured.tokens.keys() == {draft_shape(None, DRAFT_DIR)}
-    assert len(measured.passes) == PROFILED_ROWS
+    assert len(measured.passes) == MOST_ROWS
     assert list(measured.passes) == sorted(measured.passes)
     assert min(*measured.tokens.values(), *measured.passes) > 0.0
     assert workers == [config.collect.worker, config.evaluate.worker]

@@ -11,15 +11,18 @@ import msgspec
 import pytest
 import yaml
 
+from core.errors import ConfigError
+from core.family import DRAFT_DIR
 from core.model.config import read_config
 from core.model.draft_vocabulary import DraftVocabulary
-from core.replay.speed import PROFILED_ROWS
+from core.replay.speed import MOST_ROWS
+from core.smollm2 import DRAFT_DIR as SMOLLM2_DRAFT_DIR
 from core.traces.store import Trace, parquet_of
 from tests.core.family_records import answered, requests
 from tests.train_jobs.retraining import TINY
-from train_jobs.config import load_config
+from train_jobs.config import MakeConfig, load_config
 from train_jobs.retrain import make_draft
-from train_jobs.retrain.make_draft import TRIED_LAYERS, DraftMaker, quickest
+from train_jobs.retrain.make_draft import TRIED_LAYERS, DraftMaker, Shape, quickest
 from train_jobs.work.artefacts import SPLITS
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from train_jobs.work.workspace import Workspace
 
 
-PASSES = (0.010,) * PROFILED_ROWS
+PASSES = (0.010,) * MOST_ROWS
 TOKENS = {1: 0.0005, 2: 0.001, 4: 0.008}  # by layers, with 1,024 ids
 
 
@@ -72,7 +75,65 @@ def test_every_shape_is_tried_once_and_the_quickest_is_made(maker: DraftMaker, m
     assert max(promises, key=lambda promise: promise.counts.acceptance_rate).shape.layers == 4  # but it is slow
     made = maker.make(best.shape)
     assert made.promise == best  # the splits are the same here
+    assert (made.before, made.gain, made.in_place) == (None, None, True)
     monkeypatch.setattr(make_draft, "pass_seconds", None)  # measured once
     monkeypatch.setattr(make_draft, "token_seconds", None)
     assert maker.trials() == promises
-    assert maker.make(best.shape) == made
+    assert maker.make(best.shape).promise == made.promise
+
+
+def test_a_draft_that_is_there_stays_unless_the_new_one_is_better(maker: DraftMaker, tmp_path: Path) -> None:
+    slow, quick = Shape(4, None, 1024), Shape(2, None, 1024)
+    assert maker.make(slow).directory == tmp_path / "made"
+    better = maker.make(quick)
+    assert better.before is not None
+    assert better.before.shape == slow
+    assert better.gain is not None
+    assert better.gain.low > 0.0
+    assert (better.in_place, better.directory) == (True, tmp_path / "made")
+    assert read_config(tmp_path / "made")["num_hidden_layers"] == 2
+    worse = maker.make(slow)
+    assert not worse.in_place
+    assert tmp_path / "work" in worse.directory.parents
+    assert read_config(tmp_path / "made")["num_hidden_layers"] == 2
+
+
+@pytest.mark.usefixtures("maker")
+def test_nothing_is_made_where_another_model_is(tmp_path: Path) -> None:
+    config = load_config(tmp_path / "make.yaml")
+    (tmp_path / "made").mkdir()
+    DraftMaker(config, cast("Progress", None))  # there is nothing in it
+    for model, what in ((DRAFT_DIR, "no draft that this command made"), (SMOLLM2_DRAFT_DIR, "a draft for HuggingFace")):
+        shutil.copytree(model, tmp_path / "made", dirs_exist_ok=True)
+        with pytest.raises(ConfigError, match=f"draft: .*made is {what}.*; write a directory"):
+            DraftMaker(config, cast("Progress", None))
+        assert (tmp_path / "made" / "model.safetensors").exists()
+
+
+@pytest.mark.usefixtures("maker")
+def test_a_shape_that_the_target_does_not_allow_is_refused_before_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_draft, "run_stage", None)
+    for make, told in (
+        ({"layers": 99}, "layers: a draft keeps 1 to 6"),
+        ({"vocabulary": 99_999}, "make.vocabulary: the target has 2048 ids; write so many or fewer"),
+        ({"width": 100}, "width: that of a narrow draft is a multiple of 64"),
+    ):
+        config = load_config(tmp_path / "make.yaml").model_copy(update={"make": MakeConfig(**make)})
+        with pytest.raises(ConfigError, match=told):
+            DraftMaker(config, cast("Progress", None))
+
+
+def test_drafts_of_other_answers_or_another_training_are_forgotten(maker: DraftMaker, tmp_path: Path) -> None:
+    maker.make(Shape(2, None, 1024))
+    config, drafts = load_config(tmp_path / "make.yaml"), tmp_path / "work" / "draft" / "drafts"
+    DraftMaker(config, cast("Progress", None))
+    assert list(drafts.iterdir())
+    for change in (
+        {"align": config.align.model_copy(update={"loss": "kl"})},
+        {"collect": config.collect.model_copy(update={"max_tokens": 7})},
+    ):
+        drafts.mkdir(parents=True, exist_ok=True)
+        DraftMaker(config.model_copy(update=change), cast("Progress", None))
+        assert not drafts.exists()

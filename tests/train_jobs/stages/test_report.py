@@ -15,7 +15,7 @@ from train_jobs.drafts.training_runs import planned_runs
 from train_jobs.report.page import write_report
 from train_jobs.stages.evaluate import Judge, candidate_jobs
 from train_jobs.stages.report import findings
-from train_jobs.work.artefacts import COSTS, LIVE, SPLITS, WINNERS, LiveDrafts, TaskAssignment, write_json
+from train_jobs.work.artefacts import COSTS, LIVE_DRAFTS, SPLITS, WINNERS, LiveDrafts, TaskAssignment, write_json
 from train_jobs.work.findings import RunTime
 from train_jobs.work.workspace import Workspace
 
@@ -28,7 +28,7 @@ def evaluated(directory: Path) -> Workspace:
     TaskAssignment.save(work.steps["partition"].directory, tasks.partition, labels)
     for split in SPLITS:
         (work.steps["collect"].start() / f"{split}-0000.parquet").write_bytes(parquet_of(answers(100)))
-    write_json(work.steps["align"].start() / LIVE, LiveDrafts())
+    write_json(work.steps["align"].start() / LIVE_DRAFTS, LiveDrafts())
     for run in planned_runs(work):
         work.drafts().keep_curve(RunTime(run.name, 0.0, 1.0, [0, 20], [0.1, 0.2]))
     write_json(work.steps["evaluate"].start() / COSTS, invented.COSTS)

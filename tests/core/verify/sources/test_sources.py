@@ -348,8 +348,8 @@ def test_a_draft_is_known_by_its_own_proposals_while_another_source_speaks(off: 
         bench.propose(number, len(PROMPT) + known, [(token + off) % VOCAB_SIZE for token in answer[known : known + 2]])
         bench.step()
     assert proposed(bench, number)["prediction"] > 60 > 10 > proposed(bench, number).get("draft", 0)
-    estimates = bench.engine.policy.estimates(DraftKey("math"), b"math#1")
-    untold = DraftPolicy().estimates(DraftKey("math"), b"").acceptance.expected(2)[-1].tokens
+    estimates = bench.engine.policy.estimates(DraftKey("math"), b"math#1", 1.0)
+    untold = DraftPolicy().estimates(DraftKey("math"), b"", 1.0).acceptance.expected(2)[-1].tokens
     assert (estimates.acceptance.expected(2)[-1].tokens > untold) == better
 
 
