@@ -28,6 +28,7 @@ from core.model.tensor_views import TensorCheckpoint
 
 CONTEXT = 2048  # tokens that a draft sees at most; a longer context only takes memory of every session
 _HEAD_DIM = 64  # of a narrow draft
+_ALGORITHM = "draft_model"  # in the words of vLLM's speculators
 _SPREAD = 0.02  # of the first weights of a narrow draft
 _FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
@@ -35,7 +36,7 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 def evenly(num_layers: int, count: int) -> list[int]:
     """Numbers of `count` layers, the first and the last among them; of one, the first."""
     if not 1 <= count <= num_layers:
-        raise ConfigError(f"layers: a draft keeps 1 to {num_layers} of its target's layers, not {count}")
+        raise ConfigError(f"a draft keeps 1 to {num_layers} of its target's layers, not {count}")
     return [round(index * (num_layers - 1) / max(1, count - 1)) for index in range(count)]
 
 
@@ -61,9 +62,9 @@ def make_narrow(target: Path, name: str, layers: int, width: int, ids: Sequence[
     """Write a draft of so many layers of `width`, begun at random, whose head has the rows of `ids`."""
     config = ModelConfig.load(target)
     if config.features or config.norm_offset or config.layers[0].rope.type == "longrope":
-        raise ConfigError("width: a narrow draft is a Llama, and this target is not like one; leave the width out")
+        raise ConfigError("a narrow draft is a Llama, and this target is not like one; leave the width out")
     if width % _HEAD_DIM or not 0 < width < config.hidden_size:
-        raise ConfigError(f"width: that of a narrow draft is a multiple of {_HEAD_DIM} below its target's, not {width}")
+        raise ConfigError(f"the width of a narrow draft is a multiple of {_HEAD_DIM} below its target's, not {width}")
     checkpoint = TensorCheckpoint(target)
     table = checkpoint[EMBEDDING].float()
     projection = torch.linalg.eigh(table.T @ table).eigenvectors[:, -width:]  # the right singular vectors
@@ -90,10 +91,10 @@ def make_narrow(target: Path, name: str, layers: int, width: int, ids: Sequence[
 
 def made_for(draft: Path) -> str | None:
     """What the target is called that the draft in this directory was made for; None if it is no such draft."""
-    if not (draft / "config.json").exists():
+    if not (draft / "config.json").exists() or DraftVocabulary.find(draft) is None:
         return None
-    name: str | None = read_config(draft).get("speculators_config", {}).get("verifier", {}).get("name_or_path")
-    return name
+    note: Mapping[str, Any] = read_config(draft).get("speculators_config", {})
+    return note["verifier"]["name_or_path"] if note.get("algorithm") == _ALGORITHM else None
 
 
 def _layer_types(target: Path, config: ModelConfig) -> list[str] | None:
@@ -168,7 +169,7 @@ def _speculators_config(name: str, target: Mapping[str, Any]) -> dict[str, Any]:
     """What this draft is for, in the words of vLLM's speculators."""
     method = {"proposal_type": "greedy", "speculative_tokens": 4}
     return {
-        "algorithm": "draft_model",
+        "algorithm": _ALGORITHM,
         "proposal_methods": [method],
         "default_proposal_method": "greedy",
         "verifier": {"name_or_path": public_name(name), "architectures": target["architectures"]},

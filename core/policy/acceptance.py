@@ -16,7 +16,10 @@ from typing import NamedTuple
 
 from core.policy.decayed import Decayed
 
-BANDS = (1e-5, 0.8)  # the highest temperature of each band but the last; up to the first, sampling is greedy
+BANDS = (
+    1e-5,
+    0.8,
+)  # the highest temperature of each band but the last; the first is `core.sampling.params.GREEDY_BELOW`
 
 MEMORY = 200.0  # passes that an estimate remembers
 PRIOR_ACCEPTANCE = 0.7  # of a token whose predecessors were accepted

@@ -41,7 +41,7 @@ from tests.bench.output import save
 from tests.bench.task_drafts_answers import Answers, Sizes
 from tests.bench.task_drafts_page import as_json, page, plot
 from tests.bench.task_drafts_speed import Costs, Outcome, measure, outcome
-from tests.bench.task_drafts_study import Case, General, Shape, Shown, Steps, Study
+from tests.bench.task_drafts_study import PRODUCTS, Case, General, Shape, Shown, Steps, Study
 from train_jobs.retrain.pipeline import exclusive
 from train_jobs.work.artefacts import read_json, write_json
 
@@ -120,9 +120,12 @@ def _settle(chosen: argparse.Namespace) -> None:
     """What drafts depend on is written into the work directory, so that none is taken for one of other settings."""
     names = ("target", "shipped", "learn_from", "steps", "general_steps", "quick")
     ours, file = {name: getattr(chosen, name) for name in names}, chosen.work / "settings.json"
-    ours["general"] = None if chosen.general is None else str(chosen.general.absolute())
-    if file.exists() and (theirs := read_json(file, dict[str, Any])) != ours:
-        raise SystemExit(f"{chosen.work} has drafts of {theirs}, not of {ours}: give another --work")
+    ours |= {"general": chosen.general and str(chosen.general.absolute()), "products": PRODUCTS}
+    theirs = read_json(file, dict[str, Any]) if file.exists() else ours
+    if others := [
+        f"{name} {theirs.get(name)}, not {value}" for name, value in ours.items() if theirs.get(name) != value
+    ]:
+        raise SystemExit(f"{chosen.work} has drafts of {'; '.join(others)}: give another --work")
     write_json(file, ours)
 
 

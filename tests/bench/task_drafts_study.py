@@ -48,6 +48,7 @@ Place = Literal["right", "wrong", "general"]  # answers of its own task, of anot
 Hits = dict[Head, dict[Place, list[str]]]  # a text of 0 and 1 for each answer, a character for each token
 GeneralSplit = Literal["train", "stop", "test"]
 HEAD, SMALL = 4096, 512  # ids of a draft, and of a small head
+PRODUCTS: Literal["float32", "bfloat16"] = "bfloat16" if has_bfloat16(torch.device("cpu")) else "float32"
 _RANK = 32
 _EVALUATIONS = 4  # of a training run, each with a checkpoint
 _GENERAL_SHARDS: dict[GeneralSplit, int] = {"train": 40, "stop": 2, "test": 2}
@@ -266,7 +267,7 @@ class Study:
             steps=steps,
             evaluate_every=max(1, steps // _EVALUATIONS),
             seed=seed,
-            products="bfloat16" if has_bfloat16(torch.device("cpu")) else "float32",
+            products=PRODUCTS,
         )
 
     def _counts(self, tasks: Sequence[NarrowTask]) -> Counter[int]:

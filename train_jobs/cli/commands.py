@@ -174,12 +174,13 @@ class Commands:
         counts = draft.promise.counts
         speed = f"{counts.speedup:.2f} times plain decoding with {counts.length} drafted at once"
         accepted = f"{counts.acceptance_rate:.3f} accepted, {counts.tokens_per_pass:.2f} tokens per target pass"
-        print_line(console, f"The draft is in {draft.directory}")
+        print_line(console, f"The {'draft' if draft.in_place else 'new draft'} is in {draft.directory}")
         print_line(console, f"On held-out answers {speed}; {accepted}")
         if draft.gain is not None:
             gain = "{:+.1%} ({:+.1%} to {:+.1%}) tokens a second".format(*draft.gain)
-            stays = "" if draft.in_place else f"; so that one stays in {settings.draft}"
-            print_line(console, f"It brings {gain} over the draft that was there{stays}")
+            print_line(console, f"Over the draft that was in {settings.draft} it brings {gain}")
+        if not draft.in_place:
+            print_line(console, "So that one stays; to have the new one there, delete it and run the command again")
 
     def import_traces(
         self,

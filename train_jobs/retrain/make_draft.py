@@ -8,6 +8,7 @@ A draft that was there before stays, unless the new one is better.
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -30,16 +31,17 @@ from core.model_names import hub_id, locate
 from core.replay.replay import AcceptanceCounts, score_draft, total
 from core.replay.speed import DraftCosts, draft_shape
 from core.replay.vocabulary_size import score_vocabularies
+from core.text.vocabulary import same_id_map
 from train_jobs.cluster.progress import Progress
 from train_jobs.config import RetrainConfig
 from train_jobs.drafts.costs import pass_seconds, token_seconds
 from train_jobs.drafts.loading import load_draft
 from train_jobs.drafts.training_runs import TrainingRun
-from train_jobs.retrain.pipeline import exclusive, run_stage
+from train_jobs.retrain.pipeline import exclusive, run_stage, workers_errors
 from train_jobs.stages import open_workspace
 from train_jobs.stages.align import fit_all
 from train_jobs.work.artefacts import COSTS, FittedDrafts, read_json, write_json
-from train_jobs.work.cached_step import CachedStep, settings_of
+from train_jobs.work.cached_step import CachedStep, fingerprint, settings_of
 from train_jobs.work.in_memory import learns_in_memory
 from train_jobs.work.models import model_directory, replay_terms, target_tokenizer
 
@@ -92,9 +94,9 @@ def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
             f"collect.traces: the answers in {config.collect.traces} are kept in memory, and what a draft is made from "
             "stays on a disk: write `files` in place of `traces`"
         )
-    config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).absolute())})
+    config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).resolve())})
     make = config.make
-    with exclusive(config.work), Progress(console, ("collect", "draft")) as progress:
+    with workers_errors(), exclusive(config.work), Progress(console, ("collect", "draft")) as progress:
         maker = DraftMaker(config, progress)
         if make.layers is None or make.vocabulary is None:
             promises = maker.trials()
@@ -118,19 +120,18 @@ class DraftMaker:
         self._target = model_directory(config.target.model)
         self._name = hub_id(config.target.model)
         self._destination = Path(config.draft)
-        _check_may_be_replaced(self._destination, public_name(self._name))
-        # what all drafts of the target have in common is asked of one that has learned nothing
-        blank = config.work / "blank"
-        self._write(Shape(config.make.layers or 1, config.make.width, 1), [0], blank)
-        self._config = config = config.model_copy(update={"draft": str(blank)})
+        self._earlier = self._earlier_draft(config.work)
+        self._config = config = config.model_copy(update={"draft": str(self._blank_draft(config))})
         self._terms = replay_terms(config)
-        if (config.make.vocabulary or 0) > self._terms.num_valid:
-            raise ConfigError(f"make.vocabulary: the target has {self._terms.num_valid} ids; write so many or fewer")
+        self._check_vocabulary()
         self._progress = progress
         self._work = open_workspace(config)
         run_stage(self._work, "collect", progress)
-        learns = settings_of(config.align, "seeds", "loss", "learning_rate", "budget", "products")
-        self._drafts = FittedDrafts(CachedStep(config.work / "draft", self._work.steps["collect"].key, learns).start())
+        align, workers = config.align, (config.collect.worker, config.evaluate.worker)
+        learns = [align.seeds[0], settings_of(align, "loss", "learning_rate", "budget", "products")]
+        self._drafts = FittedDrafts(CachedStep(config.work / "draft", self._work.steps["collect"].key, *learns).start())
+        measures = [align.device, *(worker.model_dump(mode="json") for worker in workers)]
+        self._speeds = CachedStep(self._drafts.directory / "speeds", *measures).start()
         self._counts = Counter(token for trace in self._work.traces("train") for token in trace.output_ids)
 
     def trials(self) -> list[Promise]:
@@ -140,7 +141,7 @@ class DraftMaker:
         another shape.
         """
         make = self._config.make
-        file = self._drafts.directory / f"promises-{make.layers}-{make.width}-{make.vocabulary}-{make.trial_steps}.json"
+        file = self._speeds / f"promises-{make.layers}-{make.width}-{make.vocabulary}-{make.trial_steps}.json"
         if file.exists():
             return read_json(file, list[Promise])
         layers = [make.layers] if make.layers else [n for n in TRIED_LAYERS if n <= self._num_layers]
@@ -158,8 +159,8 @@ class DraftMaker:
         draft, prompts = self._drafts.draft(run.name), [trace.prompt_ids for trace in self._work.traces("promotion")]
         promise, counts = self._judged(draft, shape)
         before, gain = None, None
-        if self._destination.exists():
-            before, earlier = self._judged(self._destination, self._shape_of(self._destination))
+        if self._earlier is not None and not _same(draft, self._destination):
+            before, earlier = self._judged(self._destination, self._earlier)
             gain = compare(counts, earlier, prompts, "speedup")
         result = MadeDraft(draft, promise, before, gain)
         if not result.in_place:
@@ -180,10 +181,43 @@ class DraftMaker:
         counts = score_draft(self._load(draft), self._work.traces("promotion"), self._terms, costs)
         return Promise(shape, costs.token, total(counts)), counts
 
-    def _shape_of(self, draft: Path) -> Shape:
-        config, width = ModelConfig.load(draft), ModelConfig.load(self._target).hidden_size
+    def _earlier_draft(self, work: Path) -> Shape | None:
+        """The shape of the draft where this one belongs, None for none.
+
+        Raises `ConfigError` if it may not be replaced.
+        """
+        there, target = self._destination, public_name(self._name)
+        if there.is_relative_to(work) or work.is_relative_to(there):
+            raise ConfigError(f"draft: {there} and the work directory {work} must be apart; write another directory")
+        if not there.exists() or (there.is_dir() and not any(there.iterdir())):
+            return None
+        owner = made_for(there)
+        if owner != target:
+            what = "holds no draft that this command made" if owner is None else f"is for {owner}, not for {target}"
+            raise ConfigError(f"draft: {there} {what}; write another directory")
+        same_id_map(self._target, there)
+        config, width = ModelConfig.load(there), ModelConfig.load(self._target).hidden_size
         whole = None if config.hidden_size == width else config.hidden_size
-        return Shape(config.num_layers, whole, len(DraftVocabulary.load(draft).ids))
+        return Shape(config.num_layers, whole, len(DraftVocabulary.load(there).ids))
+
+    def _blank_draft(self, config: RetrainConfig) -> Path:
+        """One that has learned nothing, which knows what all drafts of this target have in common."""
+        width, target = config.make.width, fingerprint(self._target)
+        try:
+            if width is None:
+                evenly(self._num_layers, config.make.layers or 1)
+            blank = CachedStep(config.work / "blank", width, target).start() / "draft"
+            if not blank.exists():
+                self._write(Shape(1, width, 1), [0], blank)
+        except ConfigError as error:
+            raise ConfigError(f"make: {error}") from error
+        return blank
+
+    def _check_vocabulary(self) -> None:
+        size, limit = self._config.make.vocabulary, self._terms.num_valid
+        least = len(target_tokenizer(self._config).eos_ids) + 1
+        if size is not None and not least <= size <= limit:
+            raise ConfigError(f"make.vocabulary: a draft of this target has {least} to {limit} ids, not {size}")
 
     def _fit(self, shapes: Sequence[Shape], steps: int, stage: str) -> list[TrainingRun]:
         runs = []
@@ -238,7 +272,7 @@ class DraftMaker:
 
     def _costs(self, directory: Path, vocabulary: DraftVocabulary | None = None) -> DraftCosts:
         """Measured here, once for every shape of a draft, then kept."""
-        file, shape = self._drafts.directory / COSTS, draft_shape(directory, self._config.draft, vocabulary)
+        file, shape = self._speeds / COSTS, draft_shape(directory, self._config.draft, vocabulary)
         if not file.exists():
             write_json(file, MeasuredCosts(passes=pass_seconds(self._config), tokens={}))
         costs = read_json(file, MeasuredCosts)
@@ -257,14 +291,9 @@ def _run_name(shape: Shape, steps: int) -> str:
     return f"layers-{shape.layers}-width-{shape.width or 'whole'}-ids-{shape.vocabulary}-steps-{steps}"
 
 
-def _check_may_be_replaced(destination: Path, target: str) -> None:
-    """Raises `ConfigError` if there is something other than a draft that was made for this target."""
-    if not destination.exists() or (destination.is_dir() and not any(destination.iterdir())):
-        return
-    theirs = made_for(destination)
-    if theirs != target:
-        what = "no draft that this command made" if theirs is None else f"a draft for {theirs}, not for {target}"
-        raise ConfigError(f"draft: {destination} is {what}; write a directory that does not exist yet")
+def _same(draft: Path, other: Path) -> bool:
+    files = [file.name for file in draft.iterdir()]
+    return len(filecmp.cmpfiles(draft, other, files, shallow=False)[0]) == len(files)
 
 
 def _table(tried: Sequence[Promise], draft: MadeDraft) -> Table:

@@ -31,22 +31,16 @@ def retrain(config: RetrainConfig, stages: Sequence[str], console: Console) -> O
     config = config.anchored()
     prepare(config, every_stage=tuple(stages) == STAGES)
     of_prompts = [config.work / name for name in STAGES if name != "report"]
-    try:
-        with (
-            exclusive(config.work),
-            Progress(console, stages) as progress,
-            forgetting(config, *of_prompts),
-        ):
-            work = open_workspace(config)
-            for name in stages:
-                run_stage(work, name, progress)
-            outcome = _outcome(work, stages, progress.seconds)
-    except RayTaskError as error:
-        # Ray's exception is of the worker's class too, but its text is a traceback
-        if isinstance(error.cause, TaskSpecError):
-            raise error.cause from error
-        raise
-    return outcome
+    with (
+        workers_errors(),
+        exclusive(config.work),
+        Progress(console, stages) as progress,
+        forgetting(config, *of_prompts),
+    ):
+        work = open_workspace(config)
+        for name in stages:
+            run_stage(work, name, progress)
+        return _outcome(work, stages, progress.seconds)
 
 
 def run_stage(work: Workspace, name: str, progress: Progress) -> None:
@@ -87,3 +81,14 @@ def exclusive(work: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise ConfigError(f"another retraining uses {work}; wait for it to end, or give another --work") from error
         yield
+
+
+@contextmanager
+def workers_errors() -> Iterator[None]:
+    """Raise an error of a worker as it was there: Ray's exception is of its class too, but its text is a traceback."""
+    try:
+        yield
+    except RayTaskError as error:
+        if isinstance(error.cause, TaskSpecError):
+            raise error.cause from error
+        raise

@@ -9,6 +9,7 @@ from torch import nn
 from core.distill.muon import Float32Muon, has_bfloat16, muon
 
 SHAPES = ((48, 48), (32, 80), (80, 32), (1, 16))
+RATES = (0.5, 0.2, 0.1)
 
 
 def matrices() -> list[nn.Parameter]:
@@ -16,48 +17,64 @@ def matrices() -> list[nn.Parameter]:
     return [nn.Parameter(torch.randn(*shape, generator=random)) for shape in SHAPES]
 
 
-def step(optimizer: torch.optim.Optimizer, seed: int) -> None:
-    random = torch.Generator().manual_seed(seed)
-    for parameter in optimizer.param_groups[0]["params"]:
+def torchs_own() -> torch.optim.Muon:
+    return torch.optim.Muon(matrices(), weight_decay=0.0)
+
+
+def step(optimizer: torch.optim.Optimizer, number: int) -> None:
+    """One with gradients and a rate of its own."""
+    random, [group] = torch.Generator().manual_seed(number), optimizer.param_groups
+    group["lr"] = RATES[number]
+    for parameter in group["params"]:
         parameter.grad = torch.randn(parameter.shape, generator=random)
     optimizer.step()
 
 
-@pytest.mark.parametrize("settings", [{}, {"nesterov": False}, {"weight_decay": 0.0, "momentum": 0.5, "ns_steps": 3}])
-def test_its_steps_are_those_of_torch_but_for_rounding(settings: dict[str, float]) -> None:
-    ours, theirs, first = matrices(), matrices(), matrices()
-    mine, torchs = Float32Muon(ours, lr=0.5, **settings), torch.optim.Muon(theirs, lr=0.5, **settings)
-    for seed in range(3):
-        step(mine, seed)
-        step(torchs, seed)
-    for our, their, begun in zip(ours, theirs, first, strict=True):
-        way = (their - begun).norm()
-        assert way > 0.1
-        assert (our - their).norm() < 0.02 * way  # bfloat16 has 8 bits
+def moved(optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """How far the parameters are from where they began."""
+    pairs = zip(optimizer.param_groups[0]["params"], matrices(), strict=True)
+    return torch.cat([(now - begun).flatten() for now, begun in pairs]).detach()
 
 
-def test_a_run_goes_on_from_the_state_of_either() -> None:
-    torchs, mine = torch.optim.Muon(matrices(), lr=0.1), Float32Muon(matrices(), lr=0.1)
-    step(torchs, 0)
-    step(mine, 0)
-    state = torchs.state_dict()
-    assert state.keys() == mine.state_dict().keys()
-    mine.load_state_dict(state)
-    step(mine, 1)
-    torchs.load_state_dict(mine.state_dict())
+def assert_alike(ours: torch.optim.Optimizer, theirs: torch.optim.Optimizer) -> None:
+    way = moved(theirs)
+    assert way.norm() > 1.0
+    assert (moved(ours) - way).norm() < 0.03 * way.norm()  # bfloat16 has 8 bits
+
+
+def test_its_steps_are_those_of_torch_but_for_rounding() -> None:
+    ours, theirs = Float32Muon(matrices()), torchs_own()
+    for number in range(len(RATES)):
+        step(ours, number)
+        step(theirs, number)
+        assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize("began_here", [True, False])
+def test_a_run_that_began_elsewhere_goes_on(began_here: bool) -> None:
+    whole, kinds = torchs_own(), (lambda: Float32Muon(matrices()), torchs_own)
+    first, second = (kind() for kind in (kinds if began_here else kinds[::-1]))
+    for number in range(2):
+        step(first, number)
+        step(whole, number)
+    second.load_state_dict(first.state_dict())
+    for now, before in zip(second.param_groups[0]["params"], first.param_groups[0]["params"], strict=True):
+        now.data.copy_(before.data)
+    step(second, 2)
+    step(whole, 2)
+    assert_alike(second, whole)
 
 
 def test_a_matrix_without_gradient_stays() -> None:
-    [still, moved, *_] = parameters = matrices()
+    [still, other, *_] = parameters = matrices()
     before = still.detach().clone()
-    optimizer = Float32Muon(parameters, lr=0.1)
-    moved.grad = torch.ones_like(moved)
-    optimizer.step()
+    other.grad = torch.ones_like(other)
+    Float32Muon(parameters).step()
     assert torch.equal(still, before)
 
 
-def test_the_format_is_chosen_by_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    for here, kind in ((True, torch.optim.Muon), (False, Float32Muon)):
-        monkeypatch.setattr("core.distill.muon.has_bfloat16", lambda _, here=here: here)
+def test_the_format_is_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, kind in (("avx512_bf16", torch.optim.Muon), ("bf16", torch.optim.Muon), ("avx512_f", Float32Muon)):
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda name=name: {name: True})
         assert type(muon(matrices())) is kind
     assert has_bfloat16(torch.device("cuda"))

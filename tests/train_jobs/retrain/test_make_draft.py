@@ -49,7 +49,6 @@ def test_it_writes_a_draft_of_the_given_shape_that_has_learnt_from_the_answers(t
     outcome = made(file)
     assert outcome.returncode == 0, outcome.stderr
     assert "tokens per target pass" in outcome.stdout
-    assert "over the draft that was there" not in outcome.stdout
     draft, work = tmp_path / "made", open_workspace(load_config(file))
     assert read_config(draft)["num_hidden_layers"] == 2
     vocabulary = DraftVocabulary.load(draft)
@@ -69,5 +68,6 @@ def test_what_is_not_given_is_chosen_by_trials(tmp_path: Path) -> None:
     weights = (tmp_path / "made" / "model.safetensors").read_bytes()
     again = made(file)  # all is done
     assert again.returncode == 0
-    assert "It brings +0.0% (+0.0% to +0.0%) tokens a second over the draft that was there; so that one" in again.stdout
+    assert again.stdout.count("The draft is in") == 1
+    assert "Over the draft" not in again.stdout
     assert (tmp_path / "made" / "model.safetensors").read_bytes() == weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +21,10 @@ from core.smollm2 import DRAFT_DIR as SMOLLM2_DRAFT_DIR
 from core.traces.store import Trace, parquet_of
 from tests.core.family_records import answered, requests
 from tests.train_jobs.retraining import TINY
-from train_jobs.config import MakeConfig, load_config
+from train_jobs.config import MakeConfig, WorkerConfig, load_config
 from train_jobs.retrain import make_draft
 from train_jobs.retrain.make_draft import TRIED_LAYERS, DraftMaker, Shape, quickest
-from train_jobs.work.artefacts import SPLITS
+from train_jobs.work.artefacts import COSTS, SPLITS
 
 if TYPE_CHECKING:
     from train_jobs.cluster.progress import Progress
@@ -82,32 +83,55 @@ def test_every_shape_is_tried_once_and_the_quickest_is_made(maker: DraftMaker, m
     assert maker.make(best.shape).promise == made.promise
 
 
-def test_a_draft_that_is_there_stays_unless_the_new_one_is_better(maker: DraftMaker, tmp_path: Path) -> None:
-    slow, quick = Shape(4, None, 1024), Shape(2, None, 1024)
-    assert maker.make(slow).directory == tmp_path / "made"
-    better = maker.make(quick)
+@pytest.mark.usefixtures("maker")
+def test_a_draft_that_is_there_stays_unless_the_new_one_is_better(tmp_path: Path) -> None:
+    config, slow, quick = load_config(tmp_path / "make.yaml"), Shape(4, None, 1024), Shape(2, None, 1024)
+    assert DraftMaker(config, cast("Progress", None)).make(slow).directory == tmp_path / "made"
+    better = DraftMaker(config, cast("Progress", None)).make(quick)
     assert better.before is not None
     assert better.before.shape == slow
     assert better.gain is not None
     assert better.gain.low > 0.0
     assert (better.in_place, better.directory) == (True, tmp_path / "made")
     assert read_config(tmp_path / "made")["num_hidden_layers"] == 2
-    worse = maker.make(slow)
+    worse = DraftMaker(config, cast("Progress", None)).make(slow)
     assert not worse.in_place
     assert tmp_path / "work" in worse.directory.parents
     assert read_config(tmp_path / "made")["num_hidden_layers"] == 2
 
 
 @pytest.mark.usefixtures("maker")
-def test_nothing_is_made_where_another_model_is(tmp_path: Path) -> None:
-    config = load_config(tmp_path / "make.yaml")
+def test_a_draft_is_made_into_an_empty_directory_and_made_again_it_is_the_same(tmp_path: Path) -> None:
+    config, shape = load_config(tmp_path / "make.yaml"), Shape(2, None, 1024)
     (tmp_path / "made").mkdir()
-    DraftMaker(config, cast("Progress", None))  # there is nothing in it
-    for model, what in ((DRAFT_DIR, "no draft that this command made"), (SMOLLM2_DRAFT_DIR, "a draft for HuggingFace")):
-        shutil.copytree(model, tmp_path / "made", dirs_exist_ok=True)
-        with pytest.raises(ConfigError, match=f"draft: .*made is {what}.*; write a directory"):
+    for _ in range(2):
+        made = DraftMaker(config, cast("Progress", None)).make(shape)
+        assert (made.directory, made.before, made.gain) == (tmp_path / "made", None, None)
+        assert DraftVocabulary.load(made.directory).ids.shape == (1024,)
+
+
+@pytest.mark.usefixtures("maker")
+def test_nothing_is_made_where_another_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_draft, "run_stage", None)
+    config, there = load_config(tmp_path / "make.yaml"), tmp_path / "made"
+    for model, what in ((DRAFT_DIR, "holds no draft that this"), (SMOLLM2_DRAFT_DIR, "is for HuggingFaceTB/SmolLM2")):
+        shutil.copytree(model, there, dirs_exist_ok=True)
+        with pytest.raises(ConfigError, match=f"draft: .*made {what}.*; write another directory"):
             DraftMaker(config, cast("Progress", None))
-        assert (tmp_path / "made" / "model.safetensors").exists()
+        assert (there / "model.safetensors").exists()
+    raw = read_config(there)
+    raw["speculators_config"]["algorithm"] = "eagle3"
+    (there / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(ConfigError, match="holds no draft that this command made"):
+        DraftMaker(config, cast("Progress", None))
+
+
+@pytest.mark.usefixtures("maker")
+@pytest.mark.parametrize("draft", ["work", "work/draft", "."])
+def test_a_draft_lies_apart_from_the_work_directory(tmp_path: Path, draft: str) -> None:
+    config = load_config(tmp_path / "make.yaml").model_copy(update={"draft": str(tmp_path / draft)})
+    with pytest.raises(ConfigError, match=r"draft: .* must be apart; write another directory"):
+        DraftMaker(config, cast("Progress", None))
 
 
 @pytest.mark.usefixtures("maker")
@@ -116,24 +140,32 @@ def test_a_shape_that_the_target_does_not_allow_is_refused_before_it_answers(
 ) -> None:
     monkeypatch.setattr(make_draft, "run_stage", None)
     for make, told in (
-        ({"layers": 99}, "layers: a draft keeps 1 to 6"),
-        ({"vocabulary": 99_999}, "make.vocabulary: the target has 2048 ids; write so many or fewer"),
-        ({"width": 100}, "width: that of a narrow draft is a multiple of 64"),
+        ({"layers": 99}, "make: a draft keeps 1 to 6 of its target's layers, not 99"),
+        ({"vocabulary": 99_999}, "make.vocabulary: a draft of this target has 2 to 2048 ids, not 99999"),
+        ({"width": 100}, "make: the width of a narrow draft is a multiple of 64 below its target's, not 100"),
     ):
         config = load_config(tmp_path / "make.yaml").model_copy(update={"make": MakeConfig(**make)})
         with pytest.raises(ConfigError, match=told):
             DraftMaker(config, cast("Progress", None))
 
 
-def test_drafts_of_other_answers_or_another_training_are_forgotten(maker: DraftMaker, tmp_path: Path) -> None:
+def test_what_is_kept_is_of_these_answers_this_training_and_these_workers(maker: DraftMaker, tmp_path: Path) -> None:
+    maker.trials()
     maker.make(Shape(2, None, 1024))
-    config, drafts = load_config(tmp_path / "make.yaml"), tmp_path / "work" / "draft" / "drafts"
-    DraftMaker(config, cast("Progress", None))
-    assert list(drafts.iterdir())
-    for change in (
-        {"align": config.align.model_copy(update={"loss": "kl"})},
-        {"collect": config.collect.model_copy(update={"max_tokens": 7})},
-    ):
-        drafts.mkdir(parents=True, exist_ok=True)
-        DraftMaker(config.model_copy(update=change), cast("Progress", None))
-        assert not drafts.exists()
+    config, place = load_config(tmp_path / "make.yaml"), tmp_path / "work" / "draft"
+    drafts, speeds = place / "drafts", place / "speeds" / COSTS
+
+    def kept(**changes: Any) -> tuple[bool, bool]:
+        """Whether drafts and costs are there for a configuration, after they were made for another."""
+        DraftMaker(config, cast("Progress", None))
+        drafts.mkdir(exist_ok=True)
+        speeds.touch()
+        DraftMaker(config.model_copy(update=changes), cast("Progress", None))
+        return drafts.exists(), speeds.exists()
+
+    align, collect = config.align, config.collect
+    more_seeds = align.model_copy(update={"seeds": (*align.seeds, 17), "steps": 17})
+    assert kept() == kept(align=more_seeds) == (True, True)
+    assert kept(collect=collect.model_copy(update={"worker": WorkerConfig(num_cpus=7)})) == (True, False)
+    assert kept(align=align.model_copy(update={"loss": "kl"})) == (False, False)
+    assert kept(collect=collect.model_copy(update={"max_tokens": 7})) == (False, False)
