@@ -58,13 +58,18 @@ def make_from_layers(target: Path, name: str, layers: Sequence[int], ids: Sequen
     _write(target, name, changes, tensors, DraftVocabulary.from_ids(ids, config.vocab_size), destination)
 
 
+def check_narrow(target: ModelConfig, width: int) -> None:
+    """Raises `ConfigError` if a target cannot have a narrow draft of this width."""
+    if target.features or target.norm_offset or target.layers[0].rope.type == "longrope":
+        raise ConfigError("a narrow draft is a Llama, and this target is not like one; leave the width out")
+    if width % _HEAD_DIM or not 0 < width < target.hidden_size:
+        raise ConfigError(f"the width of a narrow draft is a multiple of {_HEAD_DIM} below its target's, not {width}")
+
+
 def make_narrow(target: Path, name: str, layers: int, width: int, ids: Sequence[int], destination: Path) -> None:
     """Write a draft of so many layers of `width`, begun at random, whose head has the rows of `ids`."""
     config = ModelConfig.load(target)
-    if config.features or config.norm_offset or config.layers[0].rope.type == "longrope":
-        raise ConfigError("a narrow draft is a Llama, and this target is not like one; leave the width out")
-    if width % _HEAD_DIM or not 0 < width < config.hidden_size:
-        raise ConfigError(f"the width of a narrow draft is a multiple of {_HEAD_DIM} below its target's, not {width}")
+    check_narrow(config, width)
     checkpoint = TensorCheckpoint(target)
     table = checkpoint[EMBEDDING].float()
     projection = torch.linalg.eigh(table.T @ table).eigenvectors[:, -width:]  # the right singular vectors

@@ -36,4 +36,8 @@ def _id_map(model: str | Path) -> dict[str, int]:
     file = Path(model) / "tokenizer.json"
     if not Path(model).is_dir():
         file = Path(hf_hub_download(str(model), "tokenizer.json"))
-    return Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises no narrower one
+        raise ConfigError(f"{file} is no tokenizer that can be read: {error}") from error
+    return tokenizer.get_vocab(with_added_tokens=True)

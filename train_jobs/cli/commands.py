@@ -178,9 +178,9 @@ class Commands:
         print_line(console, f"On held-out answers {speed}; {accepted}")
         if draft.gain is not None:
             gain = "{:+.1%} ({:+.1%} to {:+.1%}) tokens a second".format(*draft.gain)
-            print_line(console, f"Over the draft that was in {settings.draft} it brings {gain}")
+            print_line(console, f"Over the draft that was in {draft.place} it brings {gain}")
         if not draft.in_place:
-            print_line(console, "So that one stays; to have the new one there, delete it and run the command again")
+            print_line(console, f"So that one stays; to have the new one, delete {draft.place} and run this again")
 
     def import_traces(
         self,

@@ -8,8 +8,6 @@ A draft that was there before stays, unless the new one is better.
 
 from __future__ import annotations
 
-import filecmp
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +16,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from core.atomic_files import ASIDE
 from core.bundle.manifest import MeasuredCosts
 from core.confidence_intervals import Difference, compare
-from core.distill.draft_making import evenly, made_for, make_from_layers, make_narrow
-from core.errors import ConfigError
+from core.distill.draft_making import check_narrow, evenly, made_for, make_from_layers, make_narrow
+from core.errors import ConfigError, TaskSpecError
 from core.model.base import Model
 from core.model.config import ModelConfig
 from core.model.draft_vocabulary import DraftVocabulary, filled_up
@@ -37,6 +34,7 @@ from train_jobs.config import RetrainConfig
 from train_jobs.drafts.costs import pass_seconds, token_seconds
 from train_jobs.drafts.loading import load_draft
 from train_jobs.drafts.training_runs import TrainingRun
+from train_jobs.retrain.draft_place import DraftPlace
 from train_jobs.retrain.pipeline import exclusive, run_stage, workers_errors
 from train_jobs.stages import open_workspace
 from train_jobs.stages.align import fit_all
@@ -67,20 +65,21 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class MadeDraft(msgspec.Struct, frozen=True):
-    """The draft that was made, its directory, and what it reached on held-out answers.
+    """The draft that was made, its directory, the `place` where it belongs, and what it reached on held-out answers.
 
-    `before` is what the draft did that was where it belongs, if one was, and `gain` the difference to it in tokens a
-    second. It takes that draft's place only if it is better.
+    `before` is what another draft reached that was in that place, if one was, and `gain` the difference to it in tokens
+    a second. The new one takes its place only if it is better.
     """
 
     directory: Path
+    place: Path
     promise: Promise
     before: Promise | None
     gain: Difference | None
 
     @property
     def in_place(self) -> bool:
-        return self.gain is None or self.gain.better
+        return self.directory == self.place
 
 
 def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
@@ -94,7 +93,7 @@ def make_draft(config: RetrainConfig, console: Console) -> MadeDraft:
             f"collect.traces: the answers in {config.collect.traces} are kept in memory, and what a draft is made from "
             "stays on a disk: write `files` in place of `traces`"
         )
-    config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).resolve())})
+    config = config.anchored().model_copy(update={"draft": str(Path(locate(config.draft)).absolute())})
     make = config.make
     with workers_errors(), exclusive(config.work), Progress(console, ("collect", "draft")) as progress:
         maker = DraftMaker(config, progress)
@@ -119,11 +118,11 @@ class DraftMaker:
     def __init__(self, config: RetrainConfig, progress: Progress) -> None:
         self._target = model_directory(config.target.model)
         self._name = hub_id(config.target.model)
-        self._destination = Path(config.draft)
-        self._earlier = self._earlier_draft(config.work)
+        self._place = DraftPlace(Path(config.draft), config.work)
         self._config = config = config.model_copy(update={"draft": str(self._blank_draft(config))})
         self._terms = replay_terms(config)
         self._check_vocabulary()
+        self._earlier = self._earlier_draft()
         self._progress = progress
         self._work = open_workspace(config)
         run_stage(self._work, "collect", progress)
@@ -158,22 +157,16 @@ class DraftMaker:
         [run] = self._fit([shape], self._config.make.steps, "draft")
         draft, prompts = self._drafts.draft(run.name), [trace.prompt_ids for trace in self._work.traces("promotion")]
         promise, counts = self._judged(draft, shape)
-        before, gain = None, None
-        if self._earlier is not None and not _same(draft, self._destination):
-            before, earlier = self._judged(self._destination, self._earlier)
+        place, before, gain = self._place.directory, None, None
+        if self._place.has(draft):
+            return MadeDraft(place, place, promise, before, gain)
+        if self._earlier is not None:
+            before, earlier = self._judged(place, self._earlier)
             gain = compare(counts, earlier, prompts, "speedup")
-        result = MadeDraft(draft, promise, before, gain)
-        if not result.in_place:
-            return result
-        self._put(draft)
-        return msgspec.structs.replace(result, directory=self._destination)
-
-    def _put(self, draft: Path) -> None:
-        aside = self._destination.with_name(ASIDE + self._destination.name)
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(draft, aside)
-        shutil.rmtree(self._destination, ignore_errors=True)
-        aside.rename(self._destination)
+            if not gain.better:
+                return MadeDraft(draft, place, promise, before, gain)
+        self._place.put(draft)
+        return MadeDraft(place, place, promise, before, gain)
 
     def _judged(self, draft: Path, shape: Shape) -> tuple[Promise, list[AcceptanceCounts]]:
         """Of a whole draft, on the answers that judge, together and one by one."""
@@ -181,36 +174,37 @@ class DraftMaker:
         counts = score_draft(self._load(draft), self._work.traces("promotion"), self._terms, costs)
         return Promise(shape, costs.token, total(counts)), counts
 
-    def _earlier_draft(self, work: Path) -> Shape | None:
-        """The shape of the draft where this one belongs, None for none.
-
-        Raises `ConfigError` if it may not be replaced.
-        """
-        there, target = self._destination, public_name(self._name)
-        if there.is_relative_to(work) or work.is_relative_to(there):
-            raise ConfigError(f"draft: {there} and the work directory {work} must be apart; write another directory")
-        if not there.exists() or (there.is_dir() and not any(there.iterdir())):
+    def _earlier_draft(self) -> Shape | None:
+        """The shape of the draft where this one belongs, if one is. Raises `ConfigError` if it may not be replaced."""
+        there = self._place.directory
+        if self._place.free:
             return None
-        owner = made_for(there)
-        if owner != target:
-            what = "holds no draft that this command made" if owner is None else f"is for {owner}, not for {target}"
-            raise ConfigError(f"draft: {there} {what}; write another directory")
-        same_id_map(self._target, there)
+        try:
+            owner, target = made_for(there), public_name(self._name)
+            if owner != target:
+                what = "no draft that `taskspec draft make` made" if owner is None else f"a draft for {owner}"
+                raise ConfigError(f"there is {what}, and no other would be replaced than one for {target}")
+            same_id_map(self._target, there)
+            self._load(there)  # fails if it was for another model of that name
+        except TaskSpecError as error:
+            raise ConfigError(f"draft: {there}: {error}; write another directory") from error
         config, width = ModelConfig.load(there), ModelConfig.load(self._target).hidden_size
         whole = None if config.hidden_size == width else config.hidden_size
         return Shape(config.num_layers, whole, len(DraftVocabulary.load(there).ids))
 
     def _blank_draft(self, config: RetrainConfig) -> Path:
         """One that has learned nothing, which knows what all drafts of this target have in common."""
-        width, target = config.make.width, fingerprint(self._target)
+        width = config.make.width
         try:
             if width is None:
                 evenly(self._num_layers, config.make.layers or 1)
-            blank = CachedStep(config.work / "blank", width, target).start() / "draft"
-            if not blank.exists():
-                self._write(Shape(1, width, 1), [0], blank)
+            else:
+                check_narrow(ModelConfig.load(self._target), width)
         except ConfigError as error:
             raise ConfigError(f"make: {error}") from error
+        blank = CachedStep(config.work / "blank", width, fingerprint(self._target)).start() / "draft"
+        if not blank.exists():
+            self._write(Shape(1, width, 1), [0], blank)
         return blank
 
     def _check_vocabulary(self) -> None:
@@ -289,11 +283,6 @@ class DraftMaker:
 
 def _run_name(shape: Shape, steps: int) -> str:
     return f"layers-{shape.layers}-width-{shape.width or 'whole'}-ids-{shape.vocabulary}-steps-{steps}"
-
-
-def _same(draft: Path, other: Path) -> bool:
-    files = [file.name for file in draft.iterdir()]
-    return len(filecmp.cmpfiles(draft, other, files, shallow=False)[0]) == len(files)
 
 
 def _table(tried: Sequence[Promise], draft: MadeDraft) -> Table:

@@ -35,6 +35,7 @@ class CachedStep:
     def start(self) -> Path:
         """Return the directory. It holds only what an earlier run for the same inputs left."""
         if self.directory.exists() and not self._has_these_inputs():
+            (self.directory / _MADE_FOR).unlink(missing_ok=True)  # first: what is half deleted is of no inputs
             shutil.rmtree(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         replace(self.directory / _MADE_FOR, self.key.encode())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.distill.muon import Float32Muon, has_bfloat16, muon
+from core.distill.muon import Float32Muon, _orthogonal, has_bfloat16, muon
 
 SHAPES = ((48, 48), (32, 80), (80, 32), (1, 16))
 RATES = (0.5, 0.2, 0.1)
@@ -73,8 +73,24 @@ def test_a_matrix_without_gradient_stays() -> None:
     assert torch.equal(still, before)
 
 
+def test_a_gradient_of_zeros_moves_nothing() -> None:
+    [matrix, *_] = parameters = matrices()
+    before = matrix.detach().clone()
+    matrix.grad = torch.zeros_like(matrix)
+    Float32Muon(parameters).step()
+    assert torch.equal(matrix, before)
+
+
+def test_it_computes_in_float32() -> None:
+    """In bfloat16 it would be 100 times as far from float64."""
+    [single, double] = ([matrix.to(kind) for matrix in matrices()] for kind in (torch.float32, torch.float64))
+    for one, other in zip(single, double, strict=True):
+        exact = _orthogonal(other, (3.4445, -4.7750, 2.0315), 5, 1e-7)
+        assert (_orthogonal(one, (3.4445, -4.7750, 2.0315), 5, 1e-7) - exact).norm() < 1e-4 * exact.norm()
+
+
 def test_the_format_is_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, kind in (("avx512_bf16", torch.optim.Muon), ("bf16", torch.optim.Muon), ("avx512_f", Float32Muon)):
-        monkeypatch.setattr("torch.cpu.get_capabilities", lambda name=name: {name: True})
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda name=name: {"avx512_bf16": False} | {name: True})
         assert type(muon(matrices())) is kind
     assert has_bfloat16(torch.device("cuda"))

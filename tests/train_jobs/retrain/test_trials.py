@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -114,24 +114,52 @@ def test_a_draft_is_made_into_an_empty_directory_and_made_again_it_is_the_same(t
 def test_nothing_is_made_where_another_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_draft, "run_stage", None)
     config, there = load_config(tmp_path / "make.yaml"), tmp_path / "made"
-    for model, what in ((DRAFT_DIR, "holds no draft that this"), (SMOLLM2_DRAFT_DIR, "is for HuggingFaceTB/SmolLM2")):
+    for model, what in ((DRAFT_DIR, "no draft that"), (SMOLLM2_DRAFT_DIR, "a draft for HuggingFaceTB/SmolLM2")):
         shutil.copytree(model, there, dirs_exist_ok=True)
-        with pytest.raises(ConfigError, match=f"draft: .*made {what}.*; write another directory"):
+        with pytest.raises(ConfigError, match=f"draft: .*made: there is {what}.*; write another directory"):
             DraftMaker(config, cast("Progress", None))
         assert (there / "model.safetensors").exists()
-    raw = read_config(there)
-    raw["speculators_config"]["algorithm"] = "eagle3"
-    (there / "config.json").write_text(json.dumps(raw))
-    with pytest.raises(ConfigError, match="holds no draft that this command made"):
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda draft: change(draft, "config.json", '"draft_model"', '"eagle3"'), "there is no draft that"),
+        (lambda draft: (draft / "tokenizer.json").unlink(), "no tokenizer that can be read"),
+        (lambda draft: (draft / "model.safetensors").unlink(), "draft: "),
+        (lambda draft: (draft / "draft_vocabulary.safetensors").unlink(), "draft: "),
+    ],
+)
+def test_a_draft_that_cannot_be_judged_is_told_of_before_any_work(
+    maker: DraftMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path], object],
+    told: str,
+) -> None:
+    maker.make(Shape(2, None, 1024))
+    config = load_config(tmp_path / "make.yaml")
+    DraftMaker(config, cast("Progress", None))
+    monkeypatch.setattr(make_draft, "run_stage", None)
+    spoil(tmp_path / "made")
+    with pytest.raises(ConfigError, match=told):
         DraftMaker(config, cast("Progress", None))
 
 
-@pytest.mark.usefixtures("maker")
-@pytest.mark.parametrize("draft", ["work", "work/draft", "."])
-def test_a_draft_lies_apart_from_the_work_directory(tmp_path: Path, draft: str) -> None:
-    config = load_config(tmp_path / "make.yaml").model_copy(update={"draft": str(tmp_path / draft)})
-    with pytest.raises(ConfigError, match=r"draft: .* must be apart; write another directory"):
-        DraftMaker(config, cast("Progress", None))
+def change(draft: Path, file: str, old: str, new: str) -> None:
+    text = (draft / file).read_text()
+    assert old in text
+    (draft / file).write_text(text.replace(old, new))
+
+
+def test_a_draft_of_another_target_with_this_name_is_not_replaced(maker: DraftMaker, tmp_path: Path) -> None:
+    maker.make(Shape(2, None, 1024))
+    tokenizer = json.loads((tmp_path / "made" / "tokenizer.json").read_text())
+    first, second, *_ = vocabulary = tokenizer["model"]["vocab"]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (tmp_path / "made" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ConfigError, match=r"number their tokens differently.*; write another directory"):
+        DraftMaker(load_config(tmp_path / "make.yaml"), cast("Progress", None))
 
 
 @pytest.mark.usefixtures("maker")
@@ -141,31 +169,42 @@ def test_a_shape_that_the_target_does_not_allow_is_refused_before_it_answers(
     monkeypatch.setattr(make_draft, "run_stage", None)
     for make, told in (
         ({"layers": 99}, "make: a draft keeps 1 to 6 of its target's layers, not 99"),
+        ({"vocabulary": 1}, "make.vocabulary: a draft of this target has 2 to 2048 ids, not 1"),
         ({"vocabulary": 99_999}, "make.vocabulary: a draft of this target has 2 to 2048 ids, not 99999"),
         ({"width": 100}, "make: the width of a narrow draft is a multiple of 64 below its target's, not 100"),
     ):
-        config = load_config(tmp_path / "make.yaml").model_copy(update={"make": MakeConfig(**make)})
+        config = load_config(tmp_path / "make.yaml").model_copy(
+            update={"make": MakeConfig.model_construct(**(MakeConfig().model_dump() | make))}
+        )
         with pytest.raises(ConfigError, match=told):
             DraftMaker(config, cast("Progress", None))
 
 
-def test_what_is_kept_is_of_these_answers_this_training_and_these_workers(maker: DraftMaker, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("section", "changes", "kept"),
+    [
+        ("align", {}, ["drafts", "costs", "promises"]),
+        ("align", {"seeds": (0, 17), "steps": 17}, ["drafts", "costs", "promises"]),
+        ("align", {"device": "meta"}, ["drafts"]),
+        ("collect", {"worker": WorkerConfig(num_cpus=7)}, ["drafts"]),
+        ("evaluate", {"worker": WorkerConfig(num_cpus=7)}, ["drafts"]),
+        ("align", {"seeds": (17,)}, []),
+        ("align", {"loss": "kl"}, []),
+        ("align", {"learning_rate": 0.5}, []),
+        ("align", {"budget": 17}, []),
+        ("align", {"products": "bfloat16"}, []),
+        ("collect", {"max_tokens": 7}, []),
+    ],
+)
+def test_what_is_kept_is_of_these_answers_this_training_and_these_workers(
+    maker: DraftMaker, tmp_path: Path, section: str, changes: dict[str, Any], kept: list[str]
+) -> None:
     maker.trials()
-    maker.make(Shape(2, None, 1024))
-    config, place = load_config(tmp_path / "make.yaml"), tmp_path / "work" / "draft"
-    drafts, speeds = place / "drafts", place / "speeds" / COSTS
-
-    def kept(**changes: Any) -> tuple[bool, bool]:
-        """Whether drafts and costs are there for a configuration, after they were made for another."""
-        DraftMaker(config, cast("Progress", None))
-        drafts.mkdir(exist_ok=True)
-        speeds.touch()
-        DraftMaker(config.model_copy(update=changes), cast("Progress", None))
-        return drafts.exists(), speeds.exists()
-
-    align, collect = config.align, config.collect
-    more_seeds = align.model_copy(update={"seeds": (*align.seeds, 17), "steps": 17})
-    assert kept() == kept(align=more_seeds) == (True, True)
-    assert kept(collect=collect.model_copy(update={"worker": WorkerConfig(num_cpus=7)})) == (True, False)
-    assert kept(align=align.model_copy(update={"loss": "kl"})) == (False, False)
-    assert kept(collect=collect.model_copy(update={"max_tokens": 7})) == (False, False)
+    place = tmp_path / "work" / "draft"
+    files = {"drafts": place / "drafts", "costs": place / "speeds" / COSTS}
+    [files["promises"]] = place.rglob("promises-*")
+    assert all(file.exists() for file in files.values())
+    config = load_config(tmp_path / "make.yaml")
+    changed = getattr(config, section).model_copy(update=changes)
+    DraftMaker(config.model_copy(update={section: changed}), cast("Progress", None))
+    assert [name for name, file in files.items() if file.exists()] == kept

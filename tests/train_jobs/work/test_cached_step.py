@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from train_jobs.work.cached_step import CachedStep, fingerprint
@@ -29,6 +31,23 @@ def test_done_is_for_the_inputs_it_was_done_for(tmp_path: Path) -> None:
     assert step.seconds == 1.5
     assert CachedStep(tmp_path / "stage", {"steps": 5}).done
     assert not CachedStep(tmp_path / "stage", {"steps": 6}).done
+
+
+def test_what_is_half_deleted_for_other_inputs_is_of_no_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = CachedStep(tmp_path / "stage", "A")
+    (step.start() / "shard").touch()
+    step.finish(1.0)
+
+    def interrupted(directory: Path) -> None:
+        (directory / "shard").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            CachedStep(tmp_path / "stage", "B").start()
+    assert not step.done
+    assert not any(file.name == ".done" for file in step.start().iterdir())
 
 
 def test_files_of_a_step_that_is_done_can_be_read_by_whom_the_umask_lets_read(tmp_path: Path) -> None:
