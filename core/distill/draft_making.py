@@ -99,7 +99,7 @@ def made_for(draft: Path) -> str | None:
     if not (draft / "config.json").exists() or DraftVocabulary.find(draft) is None:
         return None
     note: Mapping[str, Any] = read_config(draft).get("speculators_config", {})
-    return note["verifier"]["name_or_path"] if note.get("algorithm") == _ALGORITHM else None
+    return note.get("verifier", {}).get("name_or_path") if note.get("algorithm") == _ALGORITHM else None
 
 
 def _layer_types(target: Path, config: ModelConfig) -> list[str] | None:
