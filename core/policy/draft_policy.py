@@ -6,7 +6,8 @@ The policy compares plans by their goodput over the whole batch:
 
 It takes the best plan, if that is clearly better than to draft nothing. All terms are running estimates. A draft that
 drafts on while the target computes is waited for less, and slows the passes down: they share cores and memory. So a
-plan also says whether it does.
+plan also says whether it does. Where the target computes on all cores, none does: it would pay nowhere, and to find
+that out again and again costs more than estimates that forget may cost.
 
 A draft ends its chain by itself, at the token where the chance that all of the chain is accepted falls below
 `min_survival`. At the best goodput g, one more token must bring at least g times the seconds that it costs (the
@@ -113,9 +114,13 @@ class _Option(NamedTuple):
 
 
 class DraftPolicy:
-    """The estimates, and the plans made of them. Time enters only as observed seconds."""
+    """The estimates, and the plans made of them. Time enters only as observed seconds.
+
+    Without `lookahead` no plan has drafts compute while the target does.
+    """
 
     def __init__(self) -> None:
+        self.lookahead = True
         self.costs = PassCosts()
         self._drafts: list[dict[DraftKey, DraftEstimates]] = [{} for _ in range(len(BANDS) + 1)]  # by band
         self._latencies: dict[bytes, DraftLatency] = {}
@@ -146,10 +151,10 @@ class DraftPolicy:
         Each group in turn takes the option that is best given those of the others; all begin with the longest. Before
         a pass was measured, every row seems free.
         """
-        budgets = [DraftBudget(group.limit) for group in groups]
+        budgets = [self.unplanned(group.limit) for group in groups]
         if not self.costs.known:
             return budgets
-        options = [_options(group) for group in groups]
+        options = [_options(group, lookahead=self.lookahead) for group in groups]
         chosen = [of_group[group.limit].load for group, of_group in zip(groups, options, strict=True)]
         plain = num_running - sum(group.num_sessions for group in groups)
         none = _Load(plain, plain)
@@ -159,8 +164,12 @@ class DraftPolicy:
                 budgets[index], chosen[index] = self._best(group, of_group, others)
         drafting, nothing = _together([none, *chosen]), _together([none, *(of_group[0].load for of_group in options)])
         if drafting == nothing or self._goodput(drafting) <= CLEARLY * self._goodput(nothing):
-            return [DraftBudget(0)] * len(groups)
+            return [self.unplanned(0)] * len(groups)
         return budgets
+
+    def unplanned(self, num_tokens: int) -> DraftBudget:
+        """The budget for so many tokens where no plan is made, or none holds."""
+        return DraftBudget(num_tokens, lookahead=self.lookahead)
 
     def least_chance(self, chances: Iterable[float], num_running: float) -> float:
         """The least chance of acceptance with which a token is worth its row, of tokens that are there already.
@@ -230,25 +239,25 @@ class DraftPolicy:
         return (load.tokens + other.tokens) / seconds
 
 
-def _options(group: DraftedSessions) -> list[_Option]:
-    """A group that is asked for 0 .. `limit` tokens with lookahead, or, if that is worse, for 1 .. `limit` without."""
+def _options(group: DraftedSessions, *, lookahead: bool) -> list[_Option]:
+    """A group that is asked for 0 .. `limit` tokens, with lookahead if it may, or, if that is worse, without."""
     number, expected = group.num_sessions, group.acceptance.expected(group.limit)
     drafting = [
         _Option(
             num_tokens,
-            lookahead,
+            ahead,
             _Load(
                 number * tokens,
                 number * (1 + proposed),
-                group.latency.mean(proposed, lookahead=lookahead),
+                group.latency.mean(proposed, lookahead=ahead),
                 number,
-                number * lookahead,
+                number * ahead,
             ),
         )
-        for lookahead in (True, False)
+        for ahead in ((True, False) if lookahead else (False,))
         for num_tokens, (tokens, proposed) in enumerate(expected[1:], 1)
     ]
-    return [_Option(0, True, _Load(number, number)), *drafting]
+    return [_Option(0, lookahead, _Load(number, number)), *drafting]
 
 
 def _together(loads: Sequence[_Load]) -> _Load:

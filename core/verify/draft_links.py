@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from core.generation import MAX_SPECULATIVE_TOKENS, Run
 from core.policy.acceptance import band
-from core.policy.draft_policy import DraftBudget, DraftedSessions, DraftPolicy, Readiness
+from core.policy.draft_policy import DraftedSessions, DraftPolicy, Readiness
 from core.verify.draft_link import DraftLink
 from core.verify.session import VerifySession
 from core.wire.messages import MOST_BRANCHES, Close, Commit, Propose, draft_key
@@ -128,7 +128,7 @@ class DraftLinks:
         for budget, linked in zip(self._policy.plan(groups, num_running), alike.values(), strict=True):
             for session, link in linked:
                 forced = session.always_draft and not budget.num_tokens
-                link.ask(DraftBudget(session.max_proposed, lookahead=budget.lookahead) if forced else budget)
+                link.ask(self._policy.unplanned(session.max_proposed) if forced else budget)
                 link.follow_branches(session.chain.tokens, session.num_requested)
                 if link.budget.num_tokens or not link.paused:
                     self._send(link, session, now)
@@ -170,7 +170,7 @@ class DraftLinks:
             estimates = self._policy.estimates(draft_key(peer), peer, session.chain.params.temperature)
             budget = self._policy.first_budget(estimates, session.max_proposed)
             if session.always_draft:
-                budget = DraftBudget(session.max_proposed)
+                budget = self._policy.unplanned(session.max_proposed)
             session.link = DraftLink(peer, message.epoch, estimates, budget, now)
         elif message.epoch < link.epoch or peer != link.peer:
             self._outbox[peer, session.number] = Close(session.number, message.epoch)

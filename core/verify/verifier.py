@@ -5,12 +5,14 @@ Requests come from any thread. Runs are handed to the caller's sink on the engin
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+import torch
 import zmq
 
 from core.draft_key import DraftKey
@@ -76,6 +78,8 @@ class Verifier(EngineThread):
     def _begin(self) -> None:
         model = self._load()
         self._engine = VerifyEngine(model, self._vocabulary, self._config, time.monotonic)
+        a_core_is_left = torch.get_num_threads() < len(os.sched_getaffinity(0))
+        self._engine.policy.lookahead = a_core_is_left or model.device.type != "cpu"
         profile(model, time.monotonic, self._engine.policy.costs)
 
     def _open(self, choices: Sequence[GenerationRequest], sink: Sink) -> Opened:

@@ -117,6 +117,18 @@ def test_a_draft_drafts_ahead_where_that_saves_more_than_it_slows_the_target_dow
         assert not dear[0].lookahead
 
 
+def test_no_draft_drafts_ahead_where_no_core_is_left_for_it() -> None:
+    made = policy(contention=0.0)
+    made.lookahead = False
+    for one in (foreseeing(0.0005, 0.7), group(0.95), group(0.02)):
+        assert not made.plan([one], 1)[0].lookahead
+    assert made.plan([group(0.95)], 1)[0].num_tokens == LIMIT
+    assert made.unplanned(3) == DraftBudget(3, lookahead=False)
+    before_any_pass = DraftPolicy()
+    before_any_pass.lookahead = False
+    assert before_any_pass.plan([group(0.1)], 1) == [DraftBudget(LIMIT, lookahead=False)]
+
+
 def test_a_good_draft_and_a_useless_one_in_one_batch_are_told_apart() -> None:
     good, useless = policy(per_row=0.02).plan([group(0.9, 4), group(0.02, 4)], 8)
     assert good.num_tokens

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+import torch
 from msgspec import structs
 
 from core.draft_key import DraftKey
@@ -109,3 +111,15 @@ def test_no_draft_is_declined_for_a_request_that_always_wants_one(
 ) -> None:
     asked = structs.replace(request(9), always_draft=always)
     assert turns.verifier._open([asked], lambda _choice, _run: None).declined == declined
+
+
+@pytest.mark.parametrize(("threads", "cores", "lookahead"), [(1, 2, True), (2, 2, False), (4, 2, False)])
+def test_drafts_draft_ahead_only_where_the_target_leaves_a_core(
+    monkeypatch: pytest.MonkeyPatch, threads: int, cores: int, lookahead: bool
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    verifier = Verifier(ToyModel, ToyVocabulary(), VerifyConfig())
+    verifier._begin()
+    assert verifier._engine.policy.lookahead == lookahead
+    verifier._ended()
