@@ -54,6 +54,7 @@ class DraftEngine:
         self._at_once = min(config.prefill_chunk, 1 + MAX_SPECULATIVE_TOKENS)  # tokens: what a verdict brings
         self._reads = False  # whether the last pass read prompts
         self._min_survival = 0.0  # of the last Commit, for sessions that have had none
+        self._lookahead = True  # of the last Commit that asked for tokens, for the same
         self._sessions: dict[int, DraftSession] = {}
         self._numbers = count(-1, -1)  # of branches in the model; sessions count upwards
 
@@ -95,6 +96,7 @@ class DraftEngine:
         self.close(opened.session)
         session = DraftSession(opened, peer, self._clock(), self._confidence)
         session.min_survival = self._min_survival
+        session.lookahead = opened.lookahead and self._lookahead
         self._sessions[opened.session] = session
         self._model.open(opened.session)
 
@@ -122,6 +124,8 @@ class DraftEngine:
             return None
         change = session.take(message, self._clock())
         self._min_survival = session.min_survival
+        if session.num_tokens:
+            self._lookahead = message.lookahead
         self._end(change.ended)
         if change.cut is not None:
             self._forget(session, session.line, change.cut)

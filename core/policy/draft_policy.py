@@ -6,8 +6,9 @@ The policy compares plans by their goodput over the whole batch:
 
 It takes the best plan, if that is clearly better than to draft nothing. All terms are running estimates. A draft that
 drafts on while the target computes is waited for less, and slows the passes down: they share cores and memory. So a
-plan also says whether it does. Where the target computes on all cores, none does: it would pay nowhere, and to find
-that out again and again costs more than estimates that forget may cost.
+plan also says whether it does. Where the target computes on all cores of its machine, none does: a draft beside it
+would take them from it, and to find that out again and again costs more than other exploration may. (A draft on a
+machine of its own could go on there, and does not.)
 
 A draft ends its chain by itself, at the token where the chance that all of the chain is accepted falls below
 `min_survival`. At the best goodput g, one more token must bring at least g times the seconds that it costs (the

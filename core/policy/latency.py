@@ -21,6 +21,10 @@ class Smoothed:
     def __init__(self, initial: float) -> None:
         self.mean = initial
 
+    def forget(self, keep: float, prior: float) -> None:
+        """Move towards a prior: keep this share of the distance."""
+        self.mean = prior + keep * (self.mean - prior)
+
     def observe(self, seconds: float) -> None:
         self.mean += (seconds - self.mean) / 8
 
@@ -64,6 +68,9 @@ class DraftLatency:
 
     def forget(self, keep: float) -> None:
         """Let the priors weigh more: keep this share of what was observed."""
+        for trip in self._trips.values():
+            trip.forget(keep, TRIP)
+        self._deviation.forget(keep, TRIP / 2)
         self._missed.fade(keep)
         self._forget_drafting(keep)
 

@@ -105,8 +105,9 @@ class DraftLink:
         self.peer = peer
         self.key = draft_key(peer)
         self.epoch = epoch
-        self.estimates = estimates
-        self.requests = Requests(estimates.latency)
+        self.acceptance = estimates.acceptance
+        self.latency = estimates.latency  # of this peer, whichever process of the draft joins another session later
+        self.requests = Requests(self.latency)
         self.budget = self.previous_budget = budget
         self.num_asked = budget.num_tokens
         self.base = 0

@@ -95,7 +95,7 @@ class DraftLinks:
         drafted = link.proposal[: len(run.tokens)] if passed_over else ()
         link.committed(run.tokens)
         if run.proposed and whole:
-            link.estimates.acceptance.observe(max(link.num_asked, run.proposed), run.proposed, run.accepted)
+            link.acceptance.observe(max(link.num_asked, run.proposed), run.proposed, run.accepted)
         _observe(link, drafted, run.tokens)
 
     def readiness(self, session: VerifySession, now: float) -> Readiness:
@@ -105,7 +105,7 @@ class DraftLinks:
         if link is None:
             return Readiness(0.0, tokens_now, tokens_now, rows_now, rows_now)
         limit = session.num_requested
-        then = link.estimates.acceptance.expected(limit)[-1]
+        then = link.acceptance.expected(limit)[-1]
         if then.tokens <= tokens_now and best.source != "draft":  # no proposal of the draft would be preferred
             return Readiness(0.0, tokens_now, tokens_now, rows_now, rows_now)
         waits = limit > len(session.drafted) and not link.answered and not self._lapsed(link, now)
@@ -118,11 +118,13 @@ class DraftLinks:
         alike: dict[tuple[bytes, int, int], list[tuple[VerifySession, DraftLink]]] = {}
         for session in committed:
             link = session.link
-            if link is not None and not self._lapsed(link, now):
+            if link is not None and self._lapsed(link, now):
+                link.paused = True  # it computes nothing
+            elif link is not None:
                 key = link.peer, session.max_proposed, band(session.chain.params.temperature)
                 alike.setdefault(key, []).append((session, link))
         groups = [
-            DraftedSessions(linked[0][1].estimates.acceptance, linked[0][1].estimates.latency, limit, len(linked))
+            DraftedSessions(linked[0][1].acceptance, linked[0][1].latency, limit, len(linked))
             for (_, limit, _), linked in alike.items()
         ]
         for budget, linked in zip(self._policy.plan(groups, num_running), alike.values(), strict=True):
@@ -186,7 +188,7 @@ def _observe(link: DraftLink, drafted: Sequence[int], committed: Sequence[int]) 
     """Learn from a proposal that no pass was given; the tokens that were committed instead are known."""
     agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(committed, drafted, strict=False)))
     if drafted:
-        link.estimates.acceptance.observe(len(drafted), len(drafted), agreed)
+        link.acceptance.observe(len(drafted), len(drafted), agreed)
 
 
 def _fits(message: Propose) -> bool:

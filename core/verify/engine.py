@@ -149,6 +149,7 @@ class VerifyEngine:
         """Seconds until the next pass should begin, 0 for now, None when there is nothing to do."""
         self._sessions.admit()
         if self._complete():
+            self._links.idle = False
             return 0.0
         self._look_up()
         now = self._clock()

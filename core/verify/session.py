@@ -100,7 +100,7 @@ class VerifySession:
         drafted = self.drafted
         if self.grammar is not None:
             drafted = drafted[: self.grammar.valid(drafted)]
-        expected = 0.0 if self.link is None else self.link.estimates.acceptance.tokens(len(drafted)) - 1.0
+        expected = 0.0 if self.link is None else self.link.acceptance.tokens(len(drafted)) - 1.0
         return better(Proposal("draft", drafted, expected), self.sources.proposal)
 
     def lead_on(self) -> VerifySession:

@@ -40,7 +40,7 @@ def seated(tokens: Sequence[int] = ()) -> tuple[Bench, int]:
     bench.propose(number, LENGTH, tokens)
     session = bench.engine._sessions.get(number)
     for length in (1, 4):
-        session.link.estimates.latency.observe(length, PASS / 10, PASS / 10)
+        session.link.latency.observe(length, PASS / 10, PASS / 10)
     bench.engine.outgoing()
     return bench, number
 
@@ -256,6 +256,18 @@ def test_a_draft_looks_ahead_only_where_the_verifier_leaves_it_a_core() -> None:
         engine.receive(VERIFIER, Commit(number, len(PROMPT), ANSWER[:1]))
         assert bool(said(engine)[-1].branches) == lookahead
         engine.close(number)
+
+
+@pytest.mark.usefixtures("ahead")
+@pytest.mark.parametrize("told", [False, True])
+def test_a_draft_that_was_told_not_to_look_ahead_does_not_in_new_sessions_either(told: bool) -> None:
+    engine = DraftEngine(ToyModel(), VOCAB_SIZE, DraftConfig(), Clock())
+    engine.open(opened(request(60), 1, ahead=3), VERIFIER)
+    said(engine)
+    engine.receive(VERIFIER, Commit(1, len(PROMPT), ANSWER[:1], 3, lookahead=told))
+    engine.receive(VERIFIER, Commit(1, len(PROMPT) + 1, ANSWER[1:2], 0))  # nothing is to be drafted: no word on that
+    engine.open(opened(request(60), 2, ahead=3), VERIFIER)
+    assert any(message.branches for message in said(engine) if message.session == 2) == told
 
 
 @pytest.mark.usefixtures("ahead")

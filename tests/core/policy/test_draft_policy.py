@@ -117,6 +117,19 @@ def test_a_draft_drafts_ahead_where_that_saves_more_than_it_slows_the_target_dow
         assert not dear[0].lookahead
 
 
+def test_a_good_draft_whose_proposals_once_travelled_long_is_asked_again() -> None:
+    made = policy()
+    draft = made.estimates(DraftKey("math"), b"math#1", 0.0)
+    for _ in range(100):
+        draft.acceptance.observe(LIMIT, LIMIT, LIMIT)
+        draft.latency.observe(LIMIT, PASS / 50, 20 * PASS)
+    group_of_one = [DraftedSessions(draft.acceptance, draft.latency, LIMIT, 1)]
+    assert not made.plan(group_of_one, 1)[0].num_tokens
+    for _ in range(5 * FORGET_PASSES):
+        made.observe_pass(1)
+    assert made.plan(group_of_one, 1)[0].num_tokens
+
+
 def test_no_draft_drafts_ahead_where_no_core_is_left_for_it() -> None:
     made = policy(contention=0.0)
     made.lookahead = False

@@ -199,11 +199,11 @@ def test_a_message_of_a_draft_that_was_asked_for_nothing_measures_no_latency() -
     useless(bench)
     number, _ = first_wish(bench)
     link = bench.engine._sessions.get(number).link
-    before = [link.estimates.latency.expected(tokens) for tokens in range(5)]
+    before = [link.latency.expected(tokens) for tokens in range(5)]
     bench.engine._links.idle = True  # for another session's draft, when the message comes, long after
     bench.clock.now += 0.7
     bench.propose(number, len(PROMPT) + 1, ())
-    assert [link.estimates.latency.expected(tokens) for tokens in range(5)] == before
+    assert [link.latency.expected(tokens) for tokens in range(5)] == before
 
 
 def test_a_draft_of_which_nothing_is_wanted_is_left_alone_until_something_is() -> None:
@@ -242,3 +242,36 @@ def test_a_hostile_wish_is_dropped_by_the_draft() -> None:
         engine.step()
     [(_, proposal)] = engine.outgoing()
     assert len(proposal.tokens) == 4
+
+
+def test_a_slow_replica_of_a_draft_does_not_keep_a_quick_one_from_being_asked() -> None:
+    simulation = Simulation(VerifyConfig(lookup=DRAFTS_ALONE))
+    asked = request(1000)
+    quick, slow = simulation.draft(PASS / 50), simulation.draft(2 * PASS)
+    numbers = [simulation.generate(asked) for _ in range(2)]
+    for draft, number in zip((quick, slow), numbers, strict=True):
+        simulation.join(draft, number, asked)
+    simulation.run()
+    runs = simulation.target.runs[numbers[0]]
+    assert sum(run.proposed > 0 for run in runs) > 0.8 * len(runs)
+
+
+def test_a_draft_that_is_not_heard_any_more_does_not_count_as_computing() -> None:
+    bench = Bench(VerifyConfig(draft_lease=1.0))
+
+    def take_time(_: Sequence[Rows]) -> None:
+        bench.clock.now += PASS
+
+    bench.model.on_forward = take_time
+    [number] = bench.engine.open([request(1000)])
+    bench.step()
+    bench.propose(number, len(PROMPT) + 1, ())
+    session = bench.engine._sessions.get(number)
+    bench.step()
+    assert session.link.computes
+    for _ in range(round(1.5 / PASS)):
+        bench.step()
+    assert not session.link.computes
+    bench.propose(number, session.length, ())
+    bench.step()
+    assert session.link.computes
