@@ -5,8 +5,9 @@
 
 Each code has a target and its drafts in processes of its own, as `decode` has them in process, and both answer every
 prompt, in turns: plainly, with the draft as it is (`general`), and with the task's own (`task`). What a policy has
-learned by chance lasts as long as its process. So each round begins with new ones, and a prompt counts once in each.
-Processes differ by a few per cent, which the interval over prompts does not hold: see the rounds, and plain decoding.
+learned by chance lasts as long as its process, so each round begins with new ones.
+Processes differ by a few per cent, which the interval over prompts does not hold: see the rounds, and the speed beside
+that of plain decoding in the same processes.
 All answers must be alike; where they are not, it says so and fails. Both codes run on this checkout's packages.
 """
 
@@ -17,7 +18,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from tests.bench.decode import PLAIN, TASK, WARM
 from tests.bench.expanded import GEOMETRIES, target
 from tests.bench.items import GENERAL
 from tests.bench.output import header, save
-from tests.bench.paired import Durations, rotated
+from tests.bench.paired import Durations, Ratio, rotated
 from tests.family.corpora import TASKS
 
 BEFORE, AFTER = "before", "after"
@@ -46,30 +47,54 @@ class Cell(NamedTuple):
 
 
 class Found:
-    """Seconds, tokens and passes of both codes in each cell, and the questions that they did not answer alike."""
+    """Replies by cell, code and round, and then by the number of the prompt."""
 
     def __init__(self) -> None:
-        self.durations: dict[Cell, Durations] = {}
-        self.rounds: dict[Cell, dict[int, Durations]] = {}
-        self.passes: dict[tuple[Cell, str], list[tuple[int, int]]] = {}
-        self.answers: dict[tuple[float, int], set[tuple[int, ...]]] = {}
+        self.replies: dict[Cell, dict[str, dict[int, dict[int, Reply]]]] = {}
 
-    def add(self, cell: Cell, code: str, item: tuple[int, int], reply: Reply) -> None:
-        """A reply to the prompt of an item, which is a round and the prompt's number."""
-        for durations in (
-            self.durations.setdefault(cell, Durations()),
-            self.rounds.setdefault(cell, {}).setdefault(item[0], Durations()),
-        ):
-            durations.add(code, item, reply.seconds, len(reply.tokens))
-        self.passes.setdefault((cell, code), []).append((len(reply.tokens) - 1, reply.passes))
-        self.answers.setdefault((cell.temperature, item[1]), set()).add(reply.tokens)
+    def add(self, cell: Cell, code: str, number: int, prompt: int, reply: Reply) -> None:
+        """A reply in the round of this number."""
+        rounds = self.replies.setdefault(cell, {}).setdefault(code, {})
+        rounds.setdefault(number, {})[prompt] = reply
+
+    def durations(self, cell: Cell, only: int | None = None) -> Durations:
+        """Of both codes, a prompt's rounds together, or of one round."""
+        durations = Durations()
+        for code, rounds in self.replies[cell].items():
+            together: dict[int, list[Reply]] = {}
+            for number, replies in rounds.items():
+                for prompt in replies if only in (None, number) else ():
+                    together.setdefault(prompt, []).append(replies[prompt])
+            for prompt, all_rounds in together.items():
+                seconds = sum(reply.seconds for reply in all_rounds)
+                durations.add(code, prompt, seconds, sum(len(reply.tokens) for reply in all_rounds))
+        return durations
+
+    def speed(self, cell: Cell, only: int | None = None) -> Ratio:
+        """That of the code after in times the code before."""
+        return self.durations(cell, only).overall(AFTER, BEFORE)
+
+    def by_round(self, cell: Cell) -> list[float]:
+        return [self.speed(cell, number).value for number in self.replies[cell][AFTER]]
+
+    def beside_plain(self, cell: Cell) -> float:
+        """The speed in times that of plain decoding, in the same processes."""
+        return self.speed(cell).value / self.speed(cell._replace(contender=PLAIN)).value
 
     def tokens_per_pass(self, cell: Cell, code: str) -> float:
-        tokens, passes = map(sum, zip(*self.passes[cell, code], strict=True))
-        return tokens / max(1, passes)
+        replies = [reply for prompts in self.replies[cell][code].values() for reply in prompts.values()]
+        tokens = sum(len(reply.tokens) - 1 for reply in replies)
+        return tokens / max(1, sum(reply.passes for reply in replies))
 
-    def by_round(self, cell: Cell) -> str:
-        return ", ".join(f"{durations.overall(AFTER, BEFORE).value:.2f}" for durations in self.rounds[cell].values())
+    @property
+    def answers(self) -> dict[tuple[float, int], set[tuple[int, ...]]]:
+        """All that was answered to a prompt at a temperature, in any way."""
+        answers: dict[tuple[float, int], set[tuple[int, ...]]] = {}
+        for cell, codes in self.replies.items():
+            for prompts in (prompts for rounds in codes.values() for prompts in rounds.values()):
+                for prompt, reply in prompts.items():
+                    answers.setdefault((cell.temperature, prompt), set()).add(reply.tokens)
+        return answers
 
     @property
     def differing(self) -> list[tuple[float, int]]:
@@ -79,13 +104,16 @@ class Found:
 class Side:
     """One of the codes, ready to answer."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, tree: Path, process: subprocess.Popen[bytes]) -> None:
+        self._tree = tree
         self._process = process
 
     def answer(self, question: Question) -> Reply:
+        """Raises SystemExit if it has ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(question) + b"\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(msgspec.json.encode(question) + b"\n")
+            self._process.stdin.flush()
         return msgspec.json.decode(self.line(), type=Reply)
 
     def line(self) -> bytes:
@@ -93,7 +121,7 @@ class Side:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("one of the codes ended by itself; what it printed stands above")
+            raise SystemExit(f"the code in {self._tree} ended by itself; what it printed stands above")
         return line
 
 
@@ -104,17 +132,17 @@ def side(tree: Path, directory: Path, threads: int, per_task: int) -> Iterator[S
     command = [sys.executable, str(SIDE), str(directory), str(threads), str(per_task)]
     with subprocess.Popen(command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            ready = Side(process)
+            ready = Side(tree, process)
             ready.line()
             yield ready
         finally:
-            if process.stdin is not None:
-                process.stdin.close()
+            with suppress(BrokenPipeError):
+                process.communicate()
 
 
 def measure(chosen: argparse.Namespace, directory: Path, progress: Progress) -> Found:
     found, warm, count = Found(), WARM * len(TASKS), (WARM + chosen.per_task) * len(TASKS)
-    answers = len(CONTENDERS) * (count - warm) + warm
+    answers = len(CONTENDERS) * (count - warm + 1) + warm - 1
     rounds = [(threads, number) for threads in chosen.threads for number in range(chosen.rounds)]
     shown = progress.add_task("answers", total=2 * len(rounds) * len(chosen.temperatures) * answers)
     for threads, number in rounds:
@@ -125,11 +153,12 @@ def measure(chosen: argparse.Namespace, directory: Path, progress: Progress) -> 
                 for code in rotated(list(trees), number)
             }
             for temperature, item in ((t, i) for t in chosen.temperatures for i in range(count)):
-                for contender in CONTENDERS if item >= warm else (TASK,):
-                    for code in rotated(list(codes), item + number):
+                contenders = CONTENDERS if item == 0 or item >= warm else (TASK,)  # the first lays out memory for all
+                for contender in rotated(contenders, item + number):
+                    for code in rotated((BEFORE, AFTER), item // 2 + number):
                         reply = codes[code].answer(Question(item, temperature, contender))
                         if item >= warm:
-                            found.add(Cell(threads, temperature, contender), code, (number, item), reply)
+                            found.add(Cell(threads, temperature, contender), code, number, item, reply)
                         progress.advance(shown)
     return found
 
@@ -137,13 +166,13 @@ def measure(chosen: argparse.Namespace, directory: Path, progress: Progress) -> 
 def table(found: Found) -> str:
     """Markdown."""
     both = ("before, ms per token", "tokens per pass", "after, ms per token", "tokens per pass")
-    lines = header(("threads", "temperature", "contender", *both, "speed in times before", "by round"))
-    for cell, durations in found.durations.items():
-        ratio = durations.overall(AFTER, BEFORE)
-        told = [str(value) for value in cell]
+    lines = header(("threads", "temperature", "contender", *both, "speed in times before", "by round", "beside plain"))
+    for cell in found.replies:
+        durations, speed, told = found.durations(cell), found.speed(cell), [str(value) for value in cell]
         for code in (BEFORE, AFTER):
             told += [f"{1e3 * durations.quartiles(code)[0]:.1f}", f"{found.tokens_per_pass(cell, code):.2f}"]
-        told += [f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})", found.by_round(cell)]
+        told.append(f"{speed.value:.3f} ({speed.low:.3f} to {speed.high:.3f})")
+        told += [", ".join(f"{value:.2f}" for value in found.by_round(cell)), f"{found.beside_plain(cell):.2f}"]
         lines.append(f"| {' | '.join(told)} |")
     alike = len(found.answers) - len(found.differing)
     return "\n".join([*lines, "", f"Both codes answered {alike} of {len(found.answers)} prompts alike in every way."])
@@ -152,16 +181,24 @@ def table(found: Found) -> str:
 def as_json(found: Found) -> list[dict[str, object]]:
     return [
         cell._asdict()
-        | {"times_before": durations.overall(AFTER, BEFORE)._asdict(), "by_round": found.by_round(cell)}
+        | {"speed": found.speed(cell)._asdict(), "by_round": found.by_round(cell)}
+        | {"beside_plain": found.beside_plain(cell)}
         | {
             code: {
-                "seconds_per_token": durations.quartiles(code),
+                "seconds_per_token": found.durations(cell).quartiles(code),
                 "tokens_per_pass": found.tokens_per_pass(cell, code),
             }
             for code in (BEFORE, AFTER)
         }
-        for cell, durations in found.durations.items()
+        for cell in found.replies
     ]
+
+
+def commit(tree: Path) -> str:
+    """Of a checkout, with a mark if it was changed since."""
+    command = ["git", "-C", str(tree), "describe", "--always", "--dirty"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True)
+    return told.stdout.strip() or "unknown"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -182,9 +219,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not (chosen.before / "tests" / "bench").is_dir():
         parser.error(f"--before: {chosen.before} is no checkout of this repository")
     directory = target(chosen.size, chosen.cache).absolute()
+    commits = {BEFORE: commit(chosen.before), AFTER: commit(TREE)}
     with Progress() as progress:
         found = measure(chosen, directory, progress)
-    save(chosen, "before_after", f"{table(found)}\n\n{machine.line()}\n", {"cells": as_json(found)})
+    facts = f"Before: {commits[BEFORE]}, after: {commits[AFTER]}. {machine.line()}"
+    save(chosen, "before_after", f"{table(found)}\n\n{facts}\n", {"cells": as_json(found)}, **commits)
     if found.differing:
         raise SystemExit(f"answers differ (temperature, prompt): {found.differing}")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from rich.progress import Progress
 
 from core.verify.engine import VerifyConfig
-from tests.bench import decode, step, streams
+from tests.bench import before_after, decode, step, streams
+from tests.bench.before_after_side import Reply
 from tests.bench.engines import Answered, Engines, processes
 from tests.bench.expanded import target
 from tests.bench.hugging_face import with_family_drafts
@@ -110,3 +112,33 @@ def test_every_contender_answers_every_prompt_and_ours_alike(tiny: Path) -> None
     assert len(decode.as_json([place])) == 1
     assert level.share_without(streams.PLAIN) == 1.0
     assert "transformers assisted" in decode.table([place])
+
+
+def test_a_change_is_told_beside_plain_decoding_in_the_same_processes() -> None:
+    found = before_after.Found()
+    for code, slower in ((before_after.BEFORE, 1.0), (before_after.AFTER, 1.25)):  # its process is slow, not its code
+        for number in range(2):
+            for contender, seconds, passes in ((decode.PLAIN, 4.0, 4), (decode.TASK, 2.0, 2)):
+                cell, tokens = before_after.Cell(1, 0.0, contender), (1, 2, 3, 4, 5)
+                found.add(cell, code, number, 7, Reply(seconds * slower, passes, tokens))
+    table = before_after.table(found)
+    assert "| 1 | 0.0 | task | 400.0 | 2.00 | 500.0 | 2.00 | 0.800 (0.800 to 0.800) | 0.80, 0.80 | 1.00 |" in table
+    assert "answered 1 of 1 prompts alike" in table
+    found.add(before_after.Cell(1, 0.0, decode.TASK), before_after.AFTER, 2, 7, Reply(1.0, 1, (1, 2, 9)))
+    assert found.differing == [(0.0, 7)]
+
+
+@pytest.mark.soak
+def test_a_checkout_beside_itself_answers_alike(tiny: Path, tmp_path: Path) -> None:
+    options = ["--size", "tiny", "--cache", str(tiny.parent), "--per-task", "1", "--rounds", "1"]
+    least = [*options, "--threads", "1", "--temperatures", "0", "--out", str(tmp_path)]
+    before_after.main(["--before", str(before_after.TREE), *least])
+    cells = json.loads((tmp_path / "before_after.json").read_text())["cells"]
+    assert [cell["contender"] for cell in cells] == list(before_after.CONTENDERS)
+    assert cells[-1]["before"]["tokens_per_pass"] > 1.0
+
+
+def test_older_code_must_be_a_checkout_of_this_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        before_after.main(["--before", str(tmp_path)])
+    assert "--before: " in capsys.readouterr().err
