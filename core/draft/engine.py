@@ -54,7 +54,7 @@ class DraftEngine:
         self._at_once = min(config.prefill_chunk, 1 + MAX_SPECULATIVE_TOKENS)  # tokens: what a verdict brings
         self._reads = False  # whether the last pass read prompts
         self._min_survival = 0.0  # of the last Commit, for sessions that have had none
-        self._lookahead = True  # of the last Commit that asked for tokens, for the same
+        self._lookahead = True  # the same, of the last that asked for tokens: a guess, if verifiers differ
         self._sessions: dict[int, DraftSession] = {}
         self._numbers = count(-1, -1)  # of branches in the model; sessions count upwards
 

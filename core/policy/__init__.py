@@ -27,6 +27,7 @@ the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted,
     acceptance.MOST_SUPPORT       4  quarters of the places that agree; kinds must fill up soon
     latency.MEMORY               16  the load of a draft process changes within an answer              -0.7 %   -0.8 %
     latency.TRIP             0.5 ms  one way over the wire and back, measured by `tests.bench.wire`    -0.3 %   -1.0 %
+    latency._GAIN               1/8  the gain that TCP gives a round trip (RFC 6298)
     latency.PRIOR_WEIGHT          3  one slow start is doubted; 1 shut pools out over HTTP             -0.5 %    0.0 %
     latency._MISSED             0.5  of what is drafted ahead, before any was: worth a try
     latency._MISSED_WEIGHT        2  a few tries tell

@@ -80,8 +80,6 @@ class PassCosts:
         else:
             beyond = min(seconds / (pace * expected), _LARGEST_RATIO) - 1.0
             self._paces[bucket] = pace * (1.0 + _PACE_GAIN * beyond)
-            for fewer in [fewer for fewer in self._paces if fewer < bucket]:  # a pass beside fewer is no slower
-                self._paces[fewer] += _PACE_GAIN * min(0.0, self._paces[bucket] - self._paces[fewer])
             self._shape[size] = expected * (1.0 + _SHAPE_GAIN * beyond)
         self._curve = _Curve.through(self._shape)
 

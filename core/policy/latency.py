@@ -11,6 +11,7 @@ from core.policy.decayed import Decayed
 
 MEMORY = 16.0  # proposals that the drafting time remembers
 TRIP = 0.0005  # seconds, before a trip was measured
+_GAIN = 1 / 8
 PRIOR_WEIGHT = 3.0  # proposals of no drafting time beside the first: a slow start is doubted
 _MISSED, _MISSED_WEIGHT = 0.5, 2.0  # of proposals drafted ahead: the prior, and how many it is worth
 
@@ -22,11 +23,14 @@ class Smoothed:
         self.mean = initial
 
     def forget(self, keep: float, prior: float) -> None:
-        """Move towards a prior: keep this share of the distance."""
-        self.mean = prior + keep * (self.mean - prior)
+        """Move towards a prior, by as much less than others forget as one observation counts for less.
+
+        So to ask in vain costs no more of the time than with other estimates.
+        """
+        self.mean = prior + keep**_GAIN * (self.mean - prior)
 
     def observe(self, seconds: float) -> None:
-        self.mean += (seconds - self.mean) / 8
+        self.mean += _GAIN * (seconds - self.mean)
 
 
 class DraftLatency:
@@ -109,7 +113,8 @@ class DraftLatency:
 
     def _hoped_trip(self, lookahead: bool) -> float:
         """Without lookahead it may be as short as any; with it, it is no shorter than without."""
-        return self._trip(lookahead) if lookahead in self._trips or False in self._trips else TRIP
+        kinds = (False, True) if lookahead else (False,)
+        return max((self._trips[kind].mean for kind in kinds if kind in self._trips), default=TRIP)
 
     def _forget_drafting(self, keep: float) -> None:
         self._weight *= keep

@@ -97,8 +97,8 @@ class DraftLink:
 
     `key` is what it says that it drafts with. `base` is the highest count of committed tokens that the draft is known
     to have. `proposal` is the part of its chain beyond all committed tokens. `answered` says whether it has proposed
-    since the last commit, `paused` whether it was last asked for nothing. `num_asked` is the most tokens that it can
-    have known to be asked for.
+    since the last commit, `paused` whether it was last asked for nothing, or is not heard any more. `num_asked` is the
+    most tokens that it can have known to be asked for.
     """
 
     def __init__(self, peer: bytes, epoch: int, estimates: DraftEstimates, budget: DraftBudget, now: float) -> None:

@@ -54,4 +54,5 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         deploy = f"`taskspec bundles deploy {self.version}"
         if self.blocked is not None:
             return f"; it is blocked ({self.blocked}), and {deploy} --force` serves it all the same"
-        return f"; it waits as a candidate: `taskspec bundles shadow {self.version} --config SERVICE_YAML`, then {deploy}`"
+        shadow = f"`taskspec bundles shadow {self.version} --config SERVICE_YAML`"
+        return f"; it waits as a candidate: {shadow}, then {deploy}`"

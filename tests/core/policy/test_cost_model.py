@@ -102,18 +102,6 @@ def test_drafts_never_seem_to_make_a_pass_quicker() -> None:
     assert costs.seconds(1, 1) == costs.seconds(1) == pytest.approx(0.010, rel=0.25)
 
 
-def test_a_machine_that_was_slow_before_drafts_computed_is_found_quick_beside_them() -> None:
-    costs = PassCosts()
-    for _ in range(100):
-        costs.observe(1, 0.010)
-    for _ in range(100):
-        costs.observe(1, 0.018)
-    for _ in range(100):
-        costs.observe(1, 0.012, num_drafting=1)
-    assert costs.seconds(1) == pytest.approx(0.012, rel=0.02)
-    assert costs.seconds(1, 1) == pytest.approx(0.012, rel=0.02)
-
-
 def test_a_cost_of_drafting_that_is_not_seen_any_more_is_forgotten() -> None:
     costs = PassCosts()
     costs.observe(1, 0.010)

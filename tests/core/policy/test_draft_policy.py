@@ -125,7 +125,7 @@ def test_a_good_draft_whose_proposals_once_travelled_long_is_asked_again() -> No
         draft.latency.observe(LIMIT, PASS / 50, 20 * PASS)
     group_of_one = [DraftedSessions(draft.acceptance, draft.latency, LIMIT, 1)]
     assert not made.plan(group_of_one, 1)[0].num_tokens
-    for _ in range(5 * FORGET_PASSES):
+    for _ in range(40 * FORGET_PASSES):
         made.observe_pass(1)
     assert made.plan(group_of_one, 1)[0].num_tokens
 

@@ -275,3 +275,12 @@ def test_a_draft_that_is_not_heard_any_more_does_not_count_as_computing() -> Non
     bench.propose(number, session.length, ())
     bench.step()
     assert session.link.computes
+
+
+def test_a_pass_that_completes_a_resumed_answer_does_not_wait_for_drafts() -> None:
+    bench = Bench()
+    bench.engine._links.idle = True  # a pass before has waited
+    answer = plain_tokens(request(60))
+    bench.engine.open([structs.replace(request(60), tokens=PROMPT + answer)])
+    assert bench.engine.wait() == 0.0
+    assert not bench.engine._links.idle

@@ -56,7 +56,8 @@ def test_people_are_told_what_was_published_why_and_where_the_report_is() -> Non
 def test_of_a_bundle_that_is_not_live_they_are_told_what_to_do_with_it() -> None:
     waiting, blocked = replace(PUBLISHED, live=False), replace(PUBLISHED, live=False, blocked="worse")
     assert told(waiting)[0] == (
-        "published: 0123456789abcdef in /bundles; it waits as a candidate: `taskspec bundles shadow 0123456789abcdef --config SERVICE_YAML`, "
+        "published: 0123456789abcdef in /bundles; it waits as a candidate: "
+        "`taskspec bundles shadow 0123456789abcdef --config SERVICE_YAML`, "
         "then `taskspec bundles deploy 0123456789abcdef`"
     )
     assert told(blocked)[0] == (
