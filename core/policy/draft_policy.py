@@ -22,10 +22,9 @@ that requests to a useless draft cost at most 2 x 0.7 / `FORGET_PASSES` of the t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
-from operator import itemgetter
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from core.draft_key import DraftKey
@@ -150,19 +149,16 @@ class DraftPolicy:
     def plan(self, groups: Sequence[DraftedSessions], num_running: float) -> list[DraftBudget]:
         """A budget for each group of a pass over `num_running` sessions, of which the others have no draft.
 
-        Each group in turn takes the option that is best given those of the others. They begin as `_worthwhile` says. If
-        all began with the longest, the first would make room for the others and draft nothing, where a little for all
-        is better. Before a pass was measured, every row seems free.
+        Each group in turn takes the option that is best given those of the others; all begin with the longest. Before
+        a pass was measured, every row seems free.
         """
         budgets = [self.unplanned(group.limit) for group in groups]
         if not self.costs.known:
             return budgets
         options = [_options(group, lookahead=self.lookahead) for group in groups]
+        chosen = [of_group[group.limit].load for group, of_group in zip(groups, options, strict=True)]
         plain = num_running - sum(group.num_sessions for group in groups)
         none = _Load(plain, plain)
-        chosen = self._worthwhile(
-            [of_group[: group.limit + 1] for group, of_group in zip(groups, options, strict=True)], none
-        )
         for _ in range(min(2, len(groups))):
             for index, (group, of_group) in enumerate(zip(groups, options, strict=True)):
                 others = _together([none, *chosen[:index], *chosen[index + 1 :]])
@@ -228,22 +224,6 @@ class DraftPolicy:
                 best_wait, best_rate = arrival, rate
         return max([best_wait, *(session.arrival for session in sessions if session.required)])
 
-    def _worthwhile(self, options: Sequence[Sequence[_Option]], none: _Load) -> list[_Load]:
-        """The loads of groups that draft the tokens of which most is expected, as many as are best together.
-
-        The options of a group are of 0, 1, ... tokens.
-        """
-        steps = [(-brings, index, load) for index, group in enumerate(options) for brings, load in _steps(group)]
-        loads = [group[0].load for group in options]
-        total = _together([none, *loads])
-        best, best_rate = list(loads), self._goodput(total)
-        for _, index, load in sorted(steps, key=itemgetter(0)):
-            total, loads[index] = _exchanged(total, loads[index], load), load
-            rate = self._goodput(total)
-            if rate > best_rate:
-                best, best_rate = list(loads), rate
-        return best
-
     def _best(self, group: DraftedSessions, options: Sequence[_Option], others: _Load) -> tuple[DraftBudget, _Load]:
         """The best option of a group beside others, with the least survival that is worth a token's seconds then."""
         rates = [self._goodput(others, option.load) for option in options]
@@ -279,21 +259,6 @@ def _options(group: DraftedSessions, *, lookahead: bool) -> list[_Option]:
         for num_tokens, (tokens, proposed) in enumerate(expected[1:], 1)
     ]
     return [_Option(0, lookahead, _Load(number, number)), *drafting]
-
-
-def _steps(options: Sequence[_Option]) -> Iterator[tuple[float, _Load]]:
-    """Of each token more: what a row of it brings, no more than one before it, and the load of all up to it."""
-    brings = math.inf
-    for less, more in pairwise(option.load for option in options):
-        rows = more.rows - less.rows
-        brings = min(brings, (more.tokens - less.tokens) / rows) if rows else brings
-        yield brings, more
-
-
-def _exchanged(total: _Load, old: _Load, new: _Load) -> _Load:
-    """A sum of loads with another one in the place of one that waits no longer."""
-    tokens, rows, _, drafted, drafting = (a - b + c for a, b, c in zip(total, old, new, strict=True))
-    return _Load(tokens, rows, max(total.wait, new.wait), drafted, drafting)
 
 
 def _together(loads: Sequence[_Load]) -> _Load:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -147,30 +146,6 @@ def test_a_good_draft_and_a_useless_one_in_one_batch_are_told_apart() -> None:
     good, useless = policy(per_row=0.02).plan([group(0.9, 4), group(0.02, 4)], 8)
     assert good.num_tokens
     assert not useless.num_tokens
-
-
-@pytest.mark.parametrize("first", [0.3, 0.6, 0.7, 0.8, 0.9])
-@pytest.mark.parametrize("second", [0.3, 0.6, 0.7, 0.8, 0.9])
-def test_the_plan_of_two_drafts_is_as_good_as_any(first: float, second: float) -> None:
-    made, groups = DraftPolicy(), [group(first), group(second)]
-    steps = (1, 1, 1, 1.08, 1.14, 1.14, 1.33, 1.52, 1.71, 1.86, 1.93, 2.01, 2.05, 2.09)  # as measured on a Zen 5
-    for rows, seconds in enumerate(steps, 1):
-        made.costs.observe(rows, PASS * seconds)
-    planned = [budget.num_tokens for budget in made.plan(groups, 2)]
-    best = max(rate_of_all(made, groups, lengths) for lengths in product(range(LIMIT + 1), repeat=2))
-    assert rate_of_all(made, groups, planned) == pytest.approx(best, rel=0.02)
-
-
-def rate_of_all(made: DraftPolicy, groups: list[DraftedSessions], lengths: Sequence[int]) -> float:
-    """Tokens a second of groups of one session with so many tokens each, drafted between passes."""
-    expected = [one.acceptance.expected(LIMIT)[length] for one, length in zip(groups, lengths, strict=True)]
-    waits = [
-        one.latency.mean(each.proposed, lookahead=False) if length else 0.0
-        for one, each, length in zip(groups, expected, lengths, strict=True)
-    ]
-    return sum(each.tokens for each in expected) / (
-        max(waits) + made.costs.seconds(sum(1 + e.proposed for e in expected))
-    )
 
 
 def test_one_draft_among_many_sessions_without_any_must_pay_for_their_wait() -> None:
