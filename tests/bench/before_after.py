@@ -6,9 +6,10 @@
 Each code has a target and its drafts in processes of its own, as `decode` has them in process, and both answer every
 prompt, in turns: plainly, with the draft as it is (`general`), and with the task's own (`task`). What a policy has
 learned by chance lasts as long as its process, so each round begins with new ones.
+
 Processes differ by a few per cent, which the interval over prompts does not hold: see the rounds, and the speed beside
-that of plain decoding in the same processes.
-All answers must be alike; where they are not, it says so and fails. Both codes run on this checkout's packages.
+that of plain decoding in the same processes. All answers must be alike; where they are not, it says so and fails. Both
+codes run on this checkout's packages.
 """
 
 from __future__ import annotations
