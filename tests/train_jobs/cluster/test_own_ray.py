@@ -87,7 +87,11 @@ def ray_in(directory: Path, *, names_it: bool) -> Iterator[None]:
 
 
 def shells() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if one.cmdline()[:2] == ["/bin/sh", "-c"]]
+    """The children of this process that are shells. One that has just begun has no command line for a moment."""
+    children, deadline = psutil.Process().children(), time.monotonic() + PATIENCE
+    while not all(one.cmdline() for one in children) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return [one for one in children if one.cmdline()[:2] == ["/bin/sh", "-c"]]
 
 
 @pytest.mark.parametrize(("names_it", "watched"), [(True, 1), (False, 0)])
