@@ -7,9 +7,9 @@ corrects the choice. `pool_worth` says how many replicas drafting is worth. The 
 socket, so that recorded rounds and answers can be replayed through it (`tests.bench.policy`). It imports no other room
 but `core.model`.
 
-Every number of the room and its reason. Where two percentages follow, they were the effect, on an earlier policy, of half
-and twice of it on the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted, useless and slow
-drafts (`python -m tests.bench.policy --vary`).
+Every number of the room and its reason. Where two percentages follow, they were the effect, on an earlier policy, of
+half and twice of it on the mean goodput of 16 replays: of 1, 2, 4 and 8 streams, with good, un-adapted, useless and
+slow drafts (`python -m tests.bench.policy --vary`).
 
     number                           reason                                                             half     twice
     draft_policy.CLEARLY       1.02  less than 2 % is luck; 1.00 and 1.05 instead                      +0.3 %   -1.2 %
